@@ -1,0 +1,68 @@
+"""GRPO on streaming dialogues: one advantage per trajectory, token-mean loss (eq. 2, 6, 8).
+
+The paper's baseline: the terminal reward of each of ``G`` rollouts, standardised within the group,
+is given to every token (eq. 2); token losses are averaged within a trajectory, then over
+trajectories (eq. 8). ``reduction="batch_token"`` is the form of verl and DAPO, one mean over all
+tokens of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+from turnwise_jax import kernels
+from turnwise_jax.algorithms.policy_gradient import (
+    REDUCTIONS,
+    check_clipping,
+    policy_gradient_terms,
+)
+from turnwise_jax.algorithms.types import Actions, Terms
+
+
+class Settings(NamedTuple):
+    """Defaults are the paper's (section 4.1)."""
+
+    reduction: str = "trajectory_token"  # a key of REDUCTIONS
+    eps: float = 1e-6
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float = 3.0
+
+    def check(self) -> None:
+        check_clipping(self.clip_low, self.clip_high, self.dual_clip)
+        if self.reduction not in REDUCTIONS:
+            raise ValueError(f"reduction is {self.reduction!r}; allowed: {', '.join(REDUCTIONS)}")
+        if self.eps <= 0:
+            raise ValueError("eps must be above 0")
+
+
+def advantages(
+    prefix_scores_GK1: Array,
+    turn_mask_GK: Array,
+    rollout_mask_G: Array,
+    *,
+    step: int | Array,
+    total_steps: int,
+    settings: Settings,
+) -> Array:
+    """f32[G, K]: the group-relative terminal reward R_i = U_{i,T}, the same at every turn."""
+    del step, total_steps
+    advantage_G = kernels.group_advantages(
+        prefix_scores_GK1[:, -1], mask=rollout_mask_G, eps=settings.eps
+    )
+    return jnp.where(turn_mask_GK, advantage_G[:, None], 0.0)
+
+
+def loss(actions: Actions, advantage_K: Array, settings: Settings) -> Terms:
+    """One trajectory's share of eq. 8 and its statistics."""
+    return policy_gradient_terms(
+        actions,
+        advantage_K,
+        reduction=settings.reduction,
+        clip_low=settings.clip_low,
+        clip_high=settings.clip_high,
+        dual_clip=settings.dual_clip,
+    )

@@ -1,0 +1,93 @@
+"""The clipped policy-gradient surrogate of one trajectory, reduced in any of three ways."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from turnwise_jax import kernels
+from turnwise_jax.algorithms.types import Actions, Terms
+
+# name -> what a trajectory adds to (numerator, denominator)
+REDUCTIONS = ("turn", "trajectory_token", "batch_token")
+
+
+def check_clipping(clip_low: float, clip_high: float, dual_clip: float) -> None:
+    """Raise ValueError for clip ranges that are not ranges and dual-clip constants c <= 1."""
+    if not 0.0 <= clip_low < 1.0 or clip_high < 0.0:
+        raise ValueError(
+            f"clip range 1 - {clip_low} .. 1 + {clip_high} is not one: "
+            "clip_low must be in [0, 1) and clip_high at least 0"
+        )
+    if dual_clip <= 1.0:
+        raise ValueError(f"dual_clip is {dual_clip}; eq. H.1 needs c > 1")
+
+
+def policy_gradient_terms(
+    actions: Actions,
+    advantage_K: Array,
+    *,
+    reduction: str,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float,
+) -> Terms:
+    """Dual-clipped surrogate of every token (eq. 6, H.1), reduced over the trajectory.
+
+    Args:
+      actions: the trajectory's tokens.
+      advantage_K: advantage of each decision turn.
+      reduction: ``"turn"``: mean within turns, then over turns (eq. 7); ``"trajectory_token"``:
+        mean over the trajectory's tokens (eq. 8); ``"batch_token"``: tokens of the whole batch.
+    """
+    mask_A = actions.mask_A
+    turn_A = jnp.where(mask_A, actions.turn_id_A, 0)
+    advantage_A = jnp.where(mask_A, advantage_K[turn_A], 0.0)
+    ratio_A = kernels.importance_ratio(actions.logp_A, actions.old_logp_A, mask_A)
+    loss_A = kernels.clipped_surrogate(
+        ratio_A, advantage_A, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
+    )
+    total, count = reduce_tokens(
+        loss_A, mask_A, turn_A, num_turns=advantage_K.shape[0], reduction=reduction
+    )
+    return Terms(total, count, **ratio_statistics(ratio_A, advantage_A, actions, clip_low, clip_high))
+
+
+def reduce_tokens(
+    value_A: Array, mask_A: Array, turn_id_A: Array, *, num_turns: int, reduction: str
+) -> tuple[Array, Array]:
+    """(numerator, denominator) that one trajectory adds to the batch's loss.
+
+    A trajectory without trained tokens adds nothing to either.
+    """
+    if reduction == "batch_token":
+        return kernels.token_mean_terms(value_A, mask_A)
+    if reduction == "trajectory_token":
+        mean = kernels.token_mean(value_A, mask_A)
+    elif reduction == "turn":
+        mean = kernels.turn_mean(value_A, mask_A, turn_id_A, num_turns)
+    else:
+        raise ValueError(f"reduction is {reduction!r}; allowed: {', '.join(REDUCTIONS)}")
+    return mean, mask_A.any().astype(jnp.float32)
+
+
+def ratio_statistics(
+    ratio_A: Array, advantage_A: Array, actions: Actions, clip_low: float, clip_high: float
+) -> dict[str, dict[str, Array]]:
+    """What to watch beside a loss that is zero by construction: ratios, clipping, log-probs."""
+    mask_A = actions.mask_A
+    ratio_A = lax.stop_gradient(jnp.where(mask_A, ratio_A, 1.0))
+    clipped_A = jnp.where(
+        advantage_A > 0, ratio_A > 1.0 + clip_high, (advantage_A < 0) & (ratio_A < 1.0 - clip_low)
+    )
+    tokens = mask_A.sum(dtype=jnp.float32)
+    logp_A = lax.stop_gradient(jnp.where(mask_A, actions.logp_A, 0.0))
+    off_A = jnp.where(mask_A, jnp.abs(ratio_A - 1.0), 0.0)
+    return {
+        "means": {
+            "ratio": (jnp.where(mask_A, ratio_A, 0.0).sum(), tokens),
+            "clip_fraction": (jnp.where(mask_A, clipped_A, False).sum(dtype=jnp.float32), tokens),
+            "logp": (logp_A.sum(), tokens),
+        },
+        "maxima": {"ratio_off_one_max": off_A.max()},
+    }

@@ -1,0 +1,103 @@
+"""``turnwise COMMAND [--flags]``: parse, build, call."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from turnwise_jax.errors import InputError
+
+USAGE = """usage: turnwise COMMAND [--config=FILE.py] [--config.field=value] [--flag=value]
+
+commands:
+  train     supervised fine-tuning or RL, as the config says; the same command resumes
+  eval      run a checkpoint over a set of dialogues, or score predictions made before
+  rollout   stream any video file through any checkpoint and print its decisions
+  score     reward terms, prefix scores and turn advantages of dialogues in a JSONL file
+  convert   Hugging Face directory <-> training checkpoint
+  study     several trainings and evaluations, a table and pictures (the demo)
+  world     write the embedded world's videos and records
+
+`turnwise COMMAND --help` lists the command's flags.
+"""
+
+
+def _train(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import train
+
+    train.main(argv)
+
+
+def _eval(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import evaluate
+
+    evaluate.main(argv)
+
+
+def _rollout(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import rollout
+
+    rollout.main(argv)
+
+
+def _score(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import score
+
+    score.main(argv)
+
+
+def _convert(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import convert
+
+    convert.main(argv)
+
+
+def _study(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import study
+
+    study.main(argv)
+
+
+def _world(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import world
+
+    world.main(argv)
+
+
+# Imports wait inside the functions so that `turnwise --help` does not load jax.
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
+    "train": _train,
+    "eval": _eval,
+    "rollout": _rollout,
+    "score": _score,
+    "convert": _convert,
+    "study": _study,
+    "world": _world,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Bad input prints one line and returns 2; a signal to stop returns 0."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0 if argv else 2
+    name, rest = argv[0], argv[1:]
+    if name not in COMMANDS:
+        print(f"turnwise: unknown command {name!r}; see `turnwise --help`", file=sys.stderr)
+        return 2
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        COMMANDS[name](rest)
+    except InputError as error:
+        print(f"turnwise {name}: error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The policy as the trainer sees it: frames to features, rows to action log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from turnwise_jax.kernels import token_logprobs
+from turnwise_jax.train.state import Batch
+
+
+class Forward(NamedTuple):
+    """Static description of the forward pass; parameters are always arguments.
+
+    Attributes:
+      graphdef: the model's structure.
+      temperature: logits are divided by it on both sides of the ratio (DESIGN 5.6).
+      chunk: vocabulary entries per block of the log-prob kernel.
+    """
+
+    graphdef: Any
+    temperature: float
+    chunk: int
+
+    def media(self, params: nnx.State, vision: Any) -> Any:
+        """Features of the batch's distinct frames; None without frames."""
+        if vision is None:
+            return None
+        return nnx.merge(self.graphdef, params).encode_media(vision)
+
+    def logprobs(self, params: nnx.State, media: Any, rows: Batch) -> Array:
+        """f32[N, A] log-probabilities of the rows' actions.
+
+        Hidden states are gathered at the action positions before the head, and the head is applied
+        a vocabulary block at a time: no [T, V] array exists.
+        """
+        model = nnx.merge(self.graphdef, params)
+        hidden_NTD, _ = model(
+            rows.tokens_NT,
+            rows.positions_N3T,
+            media=media,
+            media_index_BT=None if media is None else rows.media_index_NT,
+            valid_BT=rows.valid_NT,
+        )
+        hidden_NAD = jnp.take_along_axis(hidden_NTD, rows.action_pos_NA[..., None], axis=1)
+        n, a, d = hidden_NAD.shape
+        logp = token_logprobs(
+            hidden_NAD.reshape(n * a, d),
+            model.head(),
+            rows.action_target_NA.reshape(n * a),
+            temperature=self.temperature,
+            chunk=self.chunk,
+        )
+        return jnp.where(rows.action_mask_NA, logp.reshape(n, a), 0.0)
+
+
+def make_logprob_step(forward: Forward) -> Callable[[Any, Batch], Array]:
+    """Jitted (state, batch) -> f32[N, A], for old log-probs when a batch is used more than once."""
+
+    @jax.jit
+    def logprob_step(state: Any, batch: Batch) -> Array:
+        params = state.params
+        return forward.logprobs(params, forward.media(params, batch.vision), batch)
+
+    return logprob_step

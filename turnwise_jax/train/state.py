@@ -1,0 +1,89 @@
+"""What a training run carries from step to step, and the batch that a step consumes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+from jax import Array
+
+from turnwise_jax.errors import InputError
+
+
+class TrainState(NamedTuple):
+    """Parameters in two parts, so that the optimizer holds moments for the trained part only."""
+
+    step: Array  # i32[], batches consumed; the data position
+    skipped: Array  # i32[], updates refused because they were not finite
+    trained: nnx.State
+    frozen: nnx.State
+    opt_state: Any
+
+    @property
+    def params(self) -> nnx.State:
+        """All parameters, as the model takes them."""
+        return nnx.merge_state(self.trained, self.frozen)
+
+
+class Batch(NamedTuple):
+    """One update's worth of data. Rows are trajectories: N = B x G, padded to T tokens.
+
+    ``vision`` holds each distinct frame once; ``media_index_NT`` says which of its features stands
+    at which token (-1: none), so the G rollouts of a prompt share their frames.
+    """
+
+    vision: Any  # VisionInput of the model family, or None without media
+    tokens_NT: Array  # i32
+    positions_N3T: Array  # i32, M-RoPE
+    media_index_NT: Array  # i32
+    valid_NT: Array  # bool
+    action_pos_NA: Array  # i32, index of the hidden state that predicts the action
+    action_target_NA: Array  # i32
+    action_mask_NA: Array  # bool
+    turn_id_NA: Array  # i32, decision turn 0..K-1
+    sampler_logp_NA: Array  # f32, as recorded while sampling; zeros for given replies
+    old_logp_NA: Array  # f32, used only with more than one inner epoch
+    advantage_NK: Array  # f32; zeros for supervised rows
+
+
+def split_params(params: nnx.State, freeze: Sequence[str]) -> tuple[nnx.State, nnx.State]:
+    """(trained, frozen) by top-level group name, as in ``policy.freeze``.
+
+    Raises:
+      InputError: a name that the model does not have, or nothing left to train.
+    """
+    groups = set(params.keys())
+    for name in freeze:
+        if name not in groups:
+            raise InputError(
+                f"the model has no parameter group {name!r}; it has {', '.join(sorted(groups))}",
+                field="policy.freeze",
+            )
+    if set(freeze) >= groups:
+        raise InputError("every parameter is frozen", field="policy.freeze")
+    frozen_names = frozenset(freeze)
+    return params.split(lambda path, _: path[0] not in frozen_names, ...)
+
+
+def create_state(
+    params: nnx.State, optimizer: optax.GradientTransformation, freeze: Sequence[str]
+) -> TrainState:
+    """State before the first step."""
+    trained, frozen = split_params(params, freeze)
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        skipped=jnp.zeros((), jnp.int32),
+        trained=trained,
+        frozen=frozen,
+        opt_state=optimizer.init(trained),
+    )
+
+
+def split_rows(batch: Batch, parts: int) -> Batch:
+    """Rows ``[N, ...]`` as ``[parts, N / parts, ...]``; the vision input is left out (None)."""
+    rows = batch._replace(vision=None)
+    return jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), rows)
