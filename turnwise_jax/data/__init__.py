@@ -1,0 +1,1 @@
+"""Dialogues from files: sources, decoding, chat template and the grain pipeline."""

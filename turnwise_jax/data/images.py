@@ -1,0 +1,247 @@
+"""Frames to vision patches: the resize rule, the patch order and the normalisation of Qwen2-VL.
+
+Everything equals transformers' ``Qwen2VLImageProcessorPil``; the patches stay uint8 here and are
+normalised on the device, which makes them four times smaller to store and to move.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from turnwise_jax.errors import InputError
+
+MAX_ASPECT_RATIO = 200
+_CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+_PREPROCESSOR = "preprocessor_config.json"
+_PROCESSOR = "processor_config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSpec:
+    """How a frame becomes patches.
+
+    Sizes are in pixels; ``min_pixels`` and ``max_pixels`` bound the area of a resized frame;
+    ``resample`` is Pillow's filter number (3 = bicubic).
+
+    Raises:
+      InputError: a value that cannot work.
+    """
+
+    patch_size: int = 14
+    merge_size: int = 2
+    temporal_patch_size: int = 2
+    min_pixels: int = 56 * 56
+    max_pixels: int = 28 * 28 * 1280
+    image_mean: tuple[float, float, float] = _CLIP_MEAN
+    image_std: tuple[float, float, float] = _CLIP_STD
+    resample: int = int(Image.Resampling.BICUBIC)
+
+    def __post_init__(self) -> None:
+        for name in ("patch_size", "merge_size", "temporal_patch_size", "min_pixels", "max_pixels"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise InputError(f"must be a whole number >= 1, got {value!r}", field=name)
+        if self.min_pixels > self.max_pixels:
+            raise InputError(
+                f"{self.min_pixels} exceeds max_pixels {self.max_pixels}", field="min_pixels"
+            )
+        for name in ("image_mean", "image_std"):
+            value = getattr(self, name)
+            if len(value) != 3 or not all(math.isfinite(v) for v in value):
+                raise InputError(f"must be three finite numbers, got {value!r}", field=name)
+        if min(self.image_std) <= 0:
+            raise InputError(f"must be positive, got {self.image_std!r}", field="image_std")
+        if self.resample not in list(Image.Resampling):
+            raise InputError(f"no such Pillow filter: {self.resample!r}", field="resample")
+
+    @property
+    def factor(self) -> int:
+        """Side in pixels of the square that one language-model token covers."""
+        return self.patch_size * self.merge_size
+
+    @property
+    def patch_dim(self) -> int:
+        """Length of one flattened patch: channels x frames x height x width."""
+        return 3 * self.temporal_patch_size * self.patch_size**2
+
+    @classmethod
+    def from_pretrained(cls, directory: str | os.PathLike[str]) -> FrameSpec:
+        """Reads the image processor's settings from a Hugging Face checkpoint directory.
+
+        Accepts ``preprocessor_config.json`` and the nested form in ``processor_config.json``.
+
+        Raises:
+          InputError: no such file, unreadable, or a setting that is not supported.
+        """
+        file, raw = _read_processor_config(Path(directory))
+        for name in ("do_resize", "do_rescale", "do_normalize"):
+            if raw.get(name, True) is not True:
+                raise InputError("only true is supported", file=file, field=name)
+        if abs(raw.get("rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
+            raise InputError("only 1/255 is supported", file=file, field="rescale_factor")
+        size = raw.get("size") or {}
+        values = {
+            "min_pixels": raw.get("min_pixels") or size.get("shortest_edge"),
+            "max_pixels": raw.get("max_pixels") or size.get("longest_edge"),
+            "image_mean": raw.get("image_mean") and tuple(raw["image_mean"]),
+            "image_std": raw.get("image_std") and tuple(raw["image_std"]),
+        }
+        for name in ("patch_size", "merge_size", "temporal_patch_size", "resample"):
+            values[name] = raw.get(name)
+        try:
+            return cls(**{name: value for name, value in values.items() if value is not None})
+        except InputError as error:
+            raise InputError(error.message, file=file, field=error.field) from error
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes ``preprocessor_config.json`` that this class and transformers read."""
+        config = {
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "do_convert_rgb": True,
+            "do_resize": True,
+            "do_rescale": True,
+            "rescale_factor": 1 / 255,
+            "do_normalize": True,
+            "size": {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
+            **asdict(self),
+        }
+        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+        (Path(directory) / _PREPROCESSOR).write_text(text, encoding="utf-8")
+
+
+class Patches(NamedTuple):
+    """Vision input of one image size or one video.
+
+    ``values``: uint8[n_slices, h*w, C*tp*ps*ps], resized, not normalised, in the reference's patch
+    order (2x2 merge groups in raster order). ``grid``: (t, h, w) in patches. For images every
+    slice is an image of its own and t is 1; for a video t == n_slices.
+    """
+
+    values: np.ndarray
+    grid: tuple[int, int, int]
+
+
+def smart_resize(height: int, width: int, spec: FrameSpec) -> tuple[int, int]:
+    """The size a frame is resized to: multiples of ``spec.factor``, area within the bounds.
+
+    Args:
+      height, width: pixels.
+
+    Returns:
+      (height, width) in pixels, the reference processor's rule.
+
+    Raises:
+      InputError: one side is more than 200 times the other, or a side is empty.
+    """
+    if min(height, width) < 1:
+        raise InputError(f"a frame of {width}x{height} pixels is empty")
+    if max(height, width) / min(height, width) > MAX_ASPECT_RATIO:
+        raise InputError(
+            f"a frame of {width}x{height} pixels is too long and thin: one side may be at most "
+            f"{MAX_ASPECT_RATIO} times the other"
+        )
+    factor = spec.factor
+    rounded = round(height / factor) * factor, round(width / factor) * factor
+    area = rounded[0] * rounded[1]
+    if area > spec.max_pixels:
+        shrink = math.sqrt((height * width) / spec.max_pixels)
+        return (
+            max(factor, math.floor(height / shrink / factor) * factor),
+            max(factor, math.floor(width / shrink / factor) * factor),
+        )
+    if area < spec.min_pixels:
+        grow = math.sqrt(spec.min_pixels / (height * width))
+        return (
+            math.ceil(height * grow / factor) * factor,
+            math.ceil(width * grow / factor) * factor,
+        )
+    return rounded
+
+
+def frame_grid(
+    height: int, width: int, spec: FrameSpec, *, frames: int = 1, video: bool = False
+) -> tuple[int, int, int]:
+    """Grid (t, h, w) in patches that ``patchify`` will give, from the frame size alone."""
+    resized_height, resized_width = smart_resize(height, width, spec)
+    slices = math.ceil(frames / spec.temporal_patch_size) if video else 1
+    return slices, resized_height // spec.patch_size, resized_width // spec.patch_size
+
+
+def resize(frame_HWC: np.ndarray, spec: FrameSpec) -> np.ndarray:
+    """Resizes uint8[H, W, 3] by the rule of ``smart_resize`` with Pillow's filter."""
+    height, width = smart_resize(*frame_HWC.shape[:2], spec)
+    image = Image.fromarray(np.ascontiguousarray(frame_HWC))
+    return np.asarray(image.resize((width, height), Image.Resampling(spec.resample)))
+
+
+def patchify(frames_FHWC: np.ndarray, spec: FrameSpec, *, video: bool = False) -> Patches:
+    """Resizes frames of one size and cuts them into patches.
+
+    Args:
+      frames_FHWC: uint8[F, H, W, 3], F >= 1.
+      video: False: each frame is an image, repeated over the temporal patch. True: the frames
+        are one video, ``temporal_patch_size`` of them a slice, the last one repeated to fill up.
+
+    Returns:
+      Patches with F slices (images) or ceil(F / temporal_patch_size) slices (video).
+
+    Raises:
+      InputError: a frame too long and thin.
+    """
+    if frames_FHWC.ndim != 4 or frames_FHWC.shape[-1] != 3 or frames_FHWC.dtype != np.uint8:
+        raise TypeError(f"need uint8[F, H, W, 3], got {frames_FHWC.dtype}{frames_FHWC.shape}")
+    resized = np.stack([resize(frame, spec) for frame in frames_FHWC])
+    depth, side, merge = spec.temporal_patch_size, spec.patch_size, spec.merge_size
+    if video:
+        padding = -len(resized) % depth
+        frames = np.concatenate([resized, np.repeat(resized[-1:], padding, axis=0)])
+    else:
+        frames = np.repeat(resized, depth, axis=0)
+    h, w = resized.shape[1] // side, resized.shape[2] // side
+    blocks = frames.reshape(-1, depth, h // merge, merge, side, w // merge, merge, side, 3)
+    # slice, merge row, merge column, row and column inside the merge group | channel, frame, y, x
+    values = blocks.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7).reshape(-1, h * w, spec.patch_dim)
+    return Patches(values, (len(values) if video else 1, h, w))
+
+
+def normalise(values: np.ndarray, spec: FrameSpec) -> np.ndarray:
+    """(value / 255 - mean) / std of flattened patches.
+
+    Args:
+      values: uint8[..., C*tp*ps*ps].
+
+    Returns:
+      float32 of the same shape, the reference's ``pixel_values`` within 1e-6.
+    """
+    per_channel = spec.patch_dim // 3
+    mean = np.repeat(np.asarray(spec.image_mean, np.float32), per_channel)
+    std = np.repeat(np.asarray(spec.image_std, np.float32), per_channel)
+    return (values.astype(np.float32) / np.float32(255) - mean) / std
+
+
+def _read_processor_config(directory: Path) -> tuple[Path, dict[str, Any]]:
+    """The image processor's settings and the file that they stand in."""
+    for file, key in (
+        (directory / _PREPROCESSOR, None),
+        (directory / _PROCESSOR, "image_processor"),
+    ):
+        if not file.is_file():
+            continue
+        try:
+            raw = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"not readable as JSON: {error}", file=file) from error
+        raw = raw.get(key) if key and isinstance(raw, dict) else raw
+        if not isinstance(raw, dict):
+            raise InputError("holds no image processor settings", file=file, field=key)
+        return file, raw
+    raise InputError(f"no {_PREPROCESSOR} in this directory", file=directory)

@@ -1,0 +1,124 @@
+"""Streaming dialogues as plain records: frames, decision turns and annotated reply windows.
+
+Times are seconds (float). Nothing here touches a file; ``data.sources`` fills these records and
+``data.pipeline`` turns them into pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from turnwise_jax.errors import InputError
+
+SILENCE = "NO REPLY"
+
+
+def is_silent(text: str) -> bool:
+    """Whether a reply is silence: exactly ``NO REPLY`` once blanks around it are stripped."""
+    return text.strip() == SILENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One picture.
+
+    ``time`` None: the image file at ``path``. Otherwise: what the video at ``path`` shows ``time``
+    seconds after its first frame.
+    """
+
+    path: str
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """An annotated span, both ends included, in which ``answer`` is the right reply.
+
+    ``event_end`` is the end of the event itself where the annotation tells it apart from the reply
+    window (the benchmark's ``related_timespan``).
+    """
+
+    start: float
+    end: float
+    question: str
+    answer: str
+    event_end: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One user turn and the decision that follows it.
+
+    ``time`` is how many seconds of video have been shown when the policy decides. ``reply`` None
+    means that the policy decides; otherwise the reply is given. ``video`` True makes the frames of
+    this turn one video tensor (time-aware positions) instead of separate images.
+    """
+
+    frames: tuple[Frame, ...]
+    text: str
+    time: float
+    reply: str | None = None
+    video: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """A streaming dialogue: given turns first, then the open ones.
+
+    ``history`` holds the non-silent replies of the given past that later replies may not repeat
+    (more than the turns show where a source cuts the past off). ``file`` is where the record was
+    read from, for messages only; it takes no part in comparisons.
+
+    Raises:
+      InputError: a turn with a reply follows one without.
+    """
+
+    id: str
+    turns: tuple[Turn, ...]
+    windows: tuple[Window, ...] = ()
+    system: str | None = None
+    history: tuple[str, ...] = ()
+    file: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        for index, turn in enumerate(self.turns[self.first_open :], self.first_open):
+            if turn.reply is not None:
+                raise InputError(
+                    "a turn with a given reply follows one that is left to the policy",
+                    file=self.file,
+                    record=self.id,
+                    field=f"turns[{index}].reply",
+                )
+
+    @property
+    def first_open(self) -> int:
+        """Index of the first turn without a reply; the number of turns if all have one."""
+        for index, turn in enumerate(self.turns):
+            if turn.reply is None:
+                return index
+        return len(self.turns)
+
+    @property
+    def open_turns(self) -> tuple[Turn, ...]:
+        """The turns that the policy decides, in order."""
+        return self.turns[self.first_open :]
+
+    def reopened(self) -> Dialogue:
+        """The same dialogue with no reply given and no history: the policy runs it freely."""
+        turns = tuple(replace(turn, reply=None) for turn in self.turns)
+        return replace(self, turns=turns, history=())
+
+
+def media_groups(dialogue: Dialogue) -> list[tuple[int, tuple[Frame, ...], bool]]:
+    """The dialogue's vision inputs in order, one entry per grid: (turn index, frames, is video).
+
+    Images give one entry each, a video turn one entry for all of its frames. This is the order of
+    ``grids`` and ``patches`` everywhere in the package.
+    """
+    groups: list[tuple[int, tuple[Frame, ...], bool]] = []
+    for index, turn in enumerate(dialogue.turns):
+        if turn.video and turn.frames:
+            groups.append((index, turn.frames, True))
+        else:
+            groups.extend((index, (frame,), False) for frame in turn.frames)
+    return groups
