@@ -1,0 +1,136 @@
+"""The text decoder that the Qwen families share: pre-norm GQA and SwiGLU, stacked and scanned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from turnwise_jax.models.cache import KVCache
+from turnwise_jax.models.layers import Build, Linear, RMSNorm, Run, SwiGLU, attend, scan_layers
+from turnwise_jax.models.rope import rotate
+
+Table = tuple[jax.Array, jax.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderConfig:
+    """Sizes of the decoder, named as in Hugging Face's text configuration."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    rms_norm_eps: float
+    rope_theta: float
+    mrope_section: tuple[int, ...]
+    max_position_embeddings: int
+    initializer_range: float
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def group(self) -> int:
+        """Query heads per key-value head."""
+        return self.num_attention_heads // self.num_key_value_heads
+
+
+class DecoderLayer(nnx.Module):
+    """One layer: ``x + o(attention(norm(x)))``, then ``x + mlp(norm(x))``."""
+
+    def __init__(self, build: Build, config: DecoderConfig):
+        width, heads = config.hidden_size, config.num_key_value_heads * config.head_dim
+        gain = (2 * config.num_hidden_layers) ** -0.5
+        self.config = config
+        self.attn_norm = RMSNorm(build, width, config.rms_norm_eps)
+        self.q = Linear(build, width, heads * config.group, bias=True)
+        self.k = Linear(build, width, heads, bias=True)
+        self.v = Linear(build, width, heads, bias=True)
+        self.o = Linear(build, heads * config.group, width, gain=gain)
+        self.mlp_norm = RMSNorm(build, width, config.rms_norm_eps)
+        self.mlp = SwiGLU(build, width, config.intermediate_size, gain=gain)
+
+    def __call__(
+        self,
+        x: jax.Array,
+        table: Table,
+        causal: Callable[[jax.Array], jax.Array],
+        past: Run | None,
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """Hidden states ``[B, T, D]`` -> the next ones and this layer's new ``[B, N, T, C]`` pair.
+
+        ``causal`` says which new keys a query sees, ``past`` is an older run of keys: see ``attend``.
+        """
+        query, key, value = self._project(self.attn_norm(x), table)
+        new = (key, value, causal)
+        runs = [new] if past is None else [past, new]
+        mixed = attend(query, runs)
+        x = x + self.o(mixed.reshape(*x.shape[:2], -1))
+        return x + self.mlp(self.mlp_norm(x)), (key, value)
+
+    def _project(self, x: jax.Array, table: Table) -> tuple[jax.Array, jax.Array, jax.Array]:
+        config, lead = self.config, x.shape[:2]
+        heads, width = config.num_key_value_heads, config.head_dim
+        query = rotate(self.q(x).reshape(*lead, heads, config.group, width), table)
+        key = rotate(self.k(x).reshape(*lead, heads, width), table)
+        value = self.v(x).reshape(*lead, heads, width)
+        return query, jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2)
+
+
+class Decoder(nnx.Module):
+    """All layers and the final norm."""
+
+    def __init__(self, build: Build, config: DecoderConfig, *, remat: bool):
+        stacked = Build(build.rngs, build.dtype, build.param_dtype, (config.num_hidden_layers,))
+        self.layers = DecoderLayer(stacked, config)
+        self.norm = RMSNorm(build, config.hidden_size, config.rms_norm_eps)
+        self.remat = remat
+
+    def __call__(
+        self,
+        x: jax.Array,
+        table: Table,
+        valid: jax.Array,
+        cache: KVCache | None = None,
+        *,
+        fresh: bool = False,
+        every_layer: bool = False,
+    ) -> tuple[jax.Array, KVCache | None, jax.Array | None]:
+        """Decode ``[B, T, D]`` causally.
+
+        Args:
+          x: input vectors.
+          table: rotary cosines and sines ``[B, T, C/2]``.
+          valid: bool ``[B, T]``; invalid keys are never seen. With a cache, a prefix of each row.
+          cache: earlier keys and values; the new ones are appended to the returned cache.
+          fresh: the cache is empty, so it is written but not read.
+          every_layer: also return the input of each layer, ``[L, B, T, D]``.
+
+        The cache is read-only inside the layer loop and written once behind it, so a decoding step
+        never copies it.
+        """
+        reads = cache is not None and not fresh
+
+        def causal(index):
+            earlier = index[:, None] >= jnp.arange(x.shape[1])[None, :]
+            return earlier[None] & valid[:, None, :]
+
+        def filled(index):
+            return (jnp.arange(cache.capacity)[None, :] < cache.length[:, None])[:, None]
+
+        def body(layer, x, past):
+            y, new = layer(x, table, causal, (*past, filled) if reads else None)
+            return y, (new if cache is not None else None, x if every_layer else None)
+
+        past = (cache.k, cache.v) if reads else None
+        x, (new, inputs) = scan_layers(self.layers, body, x, past, remat=self.remat)
+        if cache is not None:
+            cache = cache.append(*new, jnp.sum(valid, axis=1, dtype=jnp.int32))
+        return self.norm(x), cache, inputs

@@ -1,0 +1,217 @@
+"""Hugging Face checkpoint directories in and out, without torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+
+from turnwise_jax.errors import InputError
+from turnwise_jax.models import MODELS
+from turnwise_jax.models.safetensors import INDEX, Checkpoint, Tensor, write_checkpoint
+from turnwise_jax.models.weights import check_names, read_params, tensors
+
+CONFIG = "config.json"
+PREPROCESSOR = "preprocessor_config.json"
+MAX_SHARD_BYTES = 5 * 10**9
+
+
+def build(
+    config: Any,
+    *,
+    dtype: DTypeLike = "float32",
+    param_dtype: DTypeLike = "float32",
+    remat: str = "none",
+) -> tuple[nnx.GraphDef, nnx.State]:
+    """The model's structure and its parameters' shapes and dtypes; computes nothing."""
+    if remat not in ("none", "full"):
+        raise InputError(f"{remat!r} is not 'none' or 'full'", field="remat")
+    family = MODELS[config.model_type]
+    return nnx.split(
+        nnx.eval_shape(
+            lambda: family.Model(
+                config,
+                rngs=nnx.Rngs(params=0),
+                dtype=jnp.dtype(dtype),
+                param_dtype=jnp.dtype(param_dtype),
+                remat=remat,
+            )
+        )
+    )
+
+
+def init(config: Any, seed: int, *, param_dtype: DTypeLike = "float32") -> nnx.State:
+    """Random parameters; the same seed always gives the same ones."""
+    family = MODELS[config.model_type]
+
+    @jax.jit
+    def draw(key):
+        rngs = nnx.Rngs(params=key)
+        return nnx.state(
+            family.Model(config, rngs=rngs, param_dtype=jnp.dtype(param_dtype)), nnx.Param
+        )
+
+    return draw(jax.random.key(seed))
+
+
+def load_config(directory: str | os.PathLike[str]) -> Any:
+    """The family's ``Config`` from ``config.json``, with the preprocessor's mean and deviation.
+
+    Raises:
+      InputError: no such file, broken JSON, unknown model type, impossible field.
+    """
+    file = Path(directory) / CONFIG
+    raw = _read_json(file)
+    kind = raw.get("model_type")
+    if kind not in MODELS:
+        raise InputError(
+            f"{kind!r} is not one of {', '.join(MODELS)}", file=file, field="model_type"
+        )
+    config = MODELS[kind].Config.from_hf(raw, file=file)
+    preprocessor = Path(directory) / PREPROCESSOR
+    if preprocessor.is_file():
+        config = config.with_preprocessor(_read_json(preprocessor), file=preprocessor)
+    return config
+
+
+def load(
+    directory: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike = "float32",
+    param_dtype: DTypeLike = "float32",
+    remat: str = "none",
+    shardings: nnx.State | None = None,
+) -> tuple[nnx.GraphDef, nnx.State, Any]:
+    """Read a checkpoint directory: ``(graphdef, params, config)``.
+
+    Args:
+      directory: holds ``config.json`` and ``model.safetensors`` or indexed shards.
+      dtype: compute dtype.
+      param_dtype: dtype of the parameters, whatever the file's.
+      remat: "none" or "full".
+      shardings: a sharding per parameter; each process then reads only its devices' blocks.
+
+    Raises:
+      InputError: naming the file and the field or tensor that does not fit.
+    """
+    config = load_config(directory)
+    graphdef, abstract = build(config, dtype=dtype, param_dtype=param_dtype, remat=remat)
+    weights = MODELS[config.model_type].weights
+    rows = weights.entries(config)
+    checkpoint = Checkpoint(directory)
+    spelling = weights.spelling(checkpoint.names())
+    if config.tie_word_embeddings:
+        _check_tied_head(checkpoint, spelling, weights)
+    check_names(rows, checkpoint, spelling, weights.ignored)
+    params = read_params(rows, checkpoint, spelling, abstract, jnp.dtype(param_dtype), shardings)
+    return graphdef, params, config
+
+
+def save(
+    directory: str | os.PathLike[str],
+    graphdef_or_config: Any,
+    params: nnx.State,
+    *,
+    source: str | os.PathLike[str] | None = None,
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> None:
+    """Write ``config.json`` and the weights, in the parameters' dtype, so that transformers loads them.
+
+    Everything is written to a temporary directory beside the target and moved into place;
+    ``config.json`` comes last, so a directory that has one is complete. Other files of an existing
+    target stay.
+
+    Args:
+      directory: the target.
+      graphdef_or_config: the model's structure, or its configuration.
+      params: all parameters.
+      source: a checkpoint directory whose tokenizer and preprocessor files are copied along.
+      max_shard_bytes: weights above this size are split into indexed shards.
+    """
+    config = graphdef_or_config
+    if isinstance(config, nnx.GraphDef):
+        config = nnx.merge(graphdef_or_config, params).config
+    target = Path(directory)
+    rows = MODELS[config.model_type].weights.entries(config)
+    staging = target.parent / f".{target.name}.{os.getpid()}.partial"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    try:
+        if source is not None:
+            _copy_others(Path(source), staging)
+        listed = [Tensor(*row) for row in tensors(rows, params)]
+        write_checkpoint(staging, listed, max_shard_bytes=max_shard_bytes)
+        raw = _with_dtype(config.to_hf(), listed[0].dtype)
+        (staging / CONFIG).write_text(json.dumps(raw, indent=2) + "\n")
+        _move(staging, target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text())
+    except FileNotFoundError:
+        raise InputError("no such file", file=file) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read as JSON: {error}", file=file) from None
+    if not isinstance(value, dict):
+        raise InputError("not a JSON object", file=file)
+    return value
+
+
+def _check_tied_head(checkpoint: Checkpoint, spelling: dict[str, str], weights: Any) -> None:
+    """A tied model's head may be stored again, if it is the embedding."""
+    head, embedding = spelling.pop(weights.HEAD, None), spelling.get(weights.EMBEDDING)
+    if head is None or embedding is None:
+        return
+    if not np.array_equal(checkpoint.read(head), checkpoint.read(embedding)):
+        raise InputError(
+            "differs from the embedding, but tie_word_embeddings is set",
+            file=checkpoint.file_of(head),
+            field=head,
+        )
+    checkpoint.drop(head)
+
+
+def _with_dtype(raw: dict[str, Any], dtype: np.dtype) -> dict[str, Any]:
+    sections = [raw, *(raw[name] for name in ("text_config", "vision_config") if name in raw)]
+    for section in sections:
+        for name in ("torch_dtype", "dtype"):
+            if name in section:
+                section[name] = dtype.name
+    if "torch_dtype" not in raw:
+        raw["dtype"] = dtype.name
+    return raw
+
+
+def _is_weight_file(file: Path) -> bool:
+    return file.name == INDEX or file.suffix in (".safetensors", ".bin", ".pt")
+
+
+def _copy_others(source: Path, staging: Path) -> None:
+    if not source.is_dir():
+        raise InputError("no such directory", file=source)
+    for file in sorted(source.iterdir()):
+        if file.is_file() and file.name != CONFIG and not _is_weight_file(file):
+            shutil.copy2(file, staging / file.name)
+
+
+def _move(staging: Path, target: Path) -> None:
+    if not target.exists():
+        os.rename(staging, target)
+        return
+    (target / CONFIG).unlink(missing_ok=True)
+    for file in target.iterdir():
+        if file.is_file() and _is_weight_file(file):
+            file.unlink()
+    for file in sorted(staging.iterdir(), key=lambda file: file.name == CONFIG):
+        os.replace(file, target / file.name)

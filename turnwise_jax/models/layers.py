@@ -1,0 +1,185 @@
+"""Building blocks shared by the model families: projections, norms, attention, the layer scan.
+
+Parameters live in ``param_dtype`` (float32 masters by default); every block casts them to the
+compute ``dtype`` where they are used. A block built with ``stack=(L,)`` carries a leading layer
+axis on each parameter and is applied, one layer at a time, inside :func:`scan_layers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+
+MASKED = -1e30  # finite, so that a query without a visible key stays finite
+QUERY_BLOCK = 1024  # queries that attend at a time; bounds the float32 [T, S] scores
+
+Carry = TypeVar("Carry")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How parameters are created: the random source, their dtype, a leading layer axis, their use.
+
+    ``dtype`` is the compute dtype, ``param_dtype`` the stored one, ``stack`` the leading shape.
+    """
+
+    rngs: nnx.Rngs
+    dtype: DTypeLike = jnp.float32
+    param_dtype: DTypeLike = jnp.float32
+    stack: tuple[int, ...] = ()
+
+    def normal(self, shape: tuple[int, ...], std: float) -> nnx.Param:
+        """A parameter ``[*stack, *shape]`` drawn from a normal truncated at two deviations."""
+        full = (*self.stack, *shape)
+        draw = jax.random.truncated_normal(self.rngs.params(), -2.0, 2.0, full, jnp.float32)
+        return nnx.Param((draw * (std / 0.87962566)).astype(self.param_dtype))
+
+    def constant(self, shape: tuple[int, ...], value: float) -> nnx.Param:
+        """A parameter ``[*stack, *shape]`` filled with ``value``."""
+        return nnx.Param(jnp.full((*self.stack, *shape), value, self.param_dtype))
+
+
+def along_last(vector_N: jax.Array, like: jax.Array) -> jax.Array:
+    """``vector_N`` with leading unit axes, so that it broadcasts over ``like`` ``[..., N]``."""
+    return vector_N.reshape((1,) * (like.ndim - 1) + (-1,))
+
+
+class Linear(nnx.Module):
+    """``y[..., O] = x[..., I] @ kernel[I, O] (+ bias[O])`` in the compute dtype."""
+
+    def __init__(
+        self, build: Build, inputs: int, outputs: int, *, bias: bool = False, gain: float = 1.0
+    ):
+        """Kernel entries have deviation ``gain / sqrt(inputs)``; the bias starts at zero."""
+        self.kernel = build.normal((inputs, outputs), gain * inputs**-0.5)
+        self.bias = build.constant((outputs,), 0.0) if bias else None
+        self.dtype = jnp.dtype(build.dtype)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        y = jnp.matmul(x, self.kernel[...].astype(self.dtype))
+        if self.bias is not None:
+            y = y + along_last(self.bias[...].astype(self.dtype), y)
+        return y
+
+
+class RMSNorm(nnx.Module):
+    """``x / rms(x) * scale`` over the last axis, computed in float32."""
+
+    def __init__(self, build: Build, width: int, eps: float):
+        self.scale = build.constant((width,), 1.0)
+        self.eps = eps
+        self.dtype = jnp.dtype(build.dtype)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x32 = x.astype(jnp.float32)
+        inverse = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + self.eps)
+        scale = along_last(self.scale[...].astype(jnp.float32), x)
+        return (x32 * inverse * scale).astype(self.dtype)
+
+
+class SwiGLU(nnx.Module):
+    """``down(silu(gate(x)) * up(x))``."""
+
+    def __init__(
+        self, build: Build, width: int, hidden: int, *, bias: bool = False, gain: float = 1.0
+    ):
+        self.gate = Linear(build, width, hidden, bias=bias)
+        self.up = Linear(build, width, hidden, bias=bias)
+        self.down = Linear(build, hidden, width, bias=bias, gain=gain)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.down(jax.nn.silu(self.gate(x)) * self.up(x))
+
+
+class Embedding(nnx.Module):
+    """A table ``[V, D]`` of token vectors."""
+
+    def __init__(self, build: Build, vocab: int, width: int, std: float):
+        self.embedding = build.normal((vocab, width), std)
+        self.dtype = jnp.dtype(build.dtype)
+
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        return jnp.take(self.embedding[...], tokens, axis=0, mode="clip").astype(self.dtype)
+
+
+Run = tuple[jax.Array, jax.Array, Callable[[jax.Array], jax.Array]]
+
+
+def attend(query: jax.Array, runs: Sequence[Run]) -> jax.Array:
+    """Grouped-query attention with one float32 softmax over several runs of keys.
+
+    Args:
+      query: ``[B, T, N, G, C]``, N key-value heads of G query heads each, not yet scaled.
+      runs: ``(key [B, N, S, C], value [B, N, S, C], visible)``, where ``visible(index)`` says for
+        queries ``index`` ``[t]`` which keys they see, bool ``[B, t or 1, S]``. A query that sees no
+        key gets some finite value.
+
+    Returns:
+      ``[B, T, N, G, C]`` in the query's dtype. Above ``QUERY_BLOCK`` queries attend in blocks, each
+      recomputed in the backward pass, so that memory does not grow with ``T * S``.
+    """
+    query = query * jnp.asarray(query.shape[-1] ** -0.5, query.dtype)
+    length = query.shape[1]
+    if length <= QUERY_BLOCK:
+        return _attend_block(query, jnp.arange(length), runs)
+    blocks = -(-length // QUERY_BLOCK)
+    padded = jnp.pad(query, ((0, 0), (0, blocks * QUERY_BLOCK - length), *((0, 0),) * 3))
+    split = jnp.moveaxis(padded.reshape(-1, blocks, QUERY_BLOCK, *query.shape[2:]), 1, 0)
+    index = jnp.arange(blocks * QUERY_BLOCK).reshape(blocks, QUERY_BLOCK)
+
+    @jax.checkpoint
+    def block(inputs):
+        return _attend_block(*inputs, runs)
+
+    mixed = jnp.moveaxis(jax.lax.map(block, (split, index)), 0, 1)
+    return mixed.reshape(padded.shape)[:, :length]
+
+
+def _attend_block(query: jax.Array, index: jax.Array, runs: Sequence[Run]) -> jax.Array:
+    scores = [
+        jnp.where(
+            visible(index)[:, None, None],
+            jnp.einsum("btngc,bnsc->bngts", query, key, preferred_element_type=jnp.float32),
+            MASKED,
+        )
+        for key, _, visible in runs
+    ]
+    weights = jax.nn.softmax(jnp.concatenate(scores, axis=-1), axis=-1).astype(query.dtype)
+    ends = np.cumsum([value.shape[2] for _, value, _ in runs])[:-1]
+    parts = jnp.split(weights, ends, axis=-1)
+    return sum(
+        jnp.einsum("bngts,bnsc->btngc", part, value)
+        for part, (_, value, _) in zip(parts, runs, strict=True)
+    )
+
+
+def scan_layers(
+    layers: nnx.Module,
+    body: Callable[[Any, Carry, Any], tuple[Carry, Any]],
+    carry: Carry,
+    inputs: Any = None,
+    *,
+    remat: bool = False,
+) -> tuple[Carry, Any]:
+    """Run ``body(layer, carry, input) -> (carry, output)`` over the layers of a stacked module.
+
+    ``layers`` holds every parameter with a leading layer axis, ``inputs`` is a pytree with the same
+    leading axis. The loop body is traced once, so compile time does not depend on the depth.
+    ``remat`` recomputes a layer in the backward pass instead of storing its intermediates.
+    """
+    graphdef, params = nnx.split(layers)
+
+    def step(carry, slices):
+        layer_params, layer_inputs = slices
+        return body(nnx.merge(graphdef, layer_params), carry, layer_inputs)
+
+    if remat:
+        step = jax.checkpoint(step, prevent_cse=False)
+    return jax.lax.scan(step, carry, (params, inputs))

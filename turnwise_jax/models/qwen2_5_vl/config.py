@@ -1,0 +1,334 @@
+"""Sizes and token ids of Qwen2.5-VL, read from and written to Hugging Face's ``config.json``."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from turnwise_jax.errors import InputError
+from turnwise_jax.models.decoder import DecoderConfig
+
+TEXT_DEFAULTS = {
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 32768,
+    "initializer_range": 0.02,
+}
+ROPE_THETA = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class VisionConfig:
+    """Sizes of the vision tower, named as in Hugging Face's vision configuration.
+
+    ``window_size`` is in pixels: windows are ``window_size / patch_size`` patches wide.
+    ``tokens_per_second`` scales the temporal positions of videos.
+    """
+
+    hidden_size: int
+    out_hidden_size: int
+    depth: int = 32
+    intermediate_size: int = 3420
+    num_heads: int = 16
+    in_channels: int = 3
+    patch_size: int = 14
+    spatial_merge_size: int = 2
+    temporal_patch_size: int = 2
+    tokens_per_second: int = 4
+    window_size: int = 112
+    fullatt_block_indexes: tuple[int, ...] = (7, 15, 23, 31)
+    initializer_range: float = 0.02
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_heads
+
+    @property
+    def patch_dim(self) -> int:
+        """Values of one patch: channels x frames x height x width."""
+        return self.in_channels * self.temporal_patch_size * self.patch_size**2
+
+    @property
+    def window(self) -> int:
+        """Width of an attention window in merged tokens."""
+        return self.window_size // self.spatial_merge_size // self.patch_size
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A Qwen2.5-VL model.
+
+    ``image_mean`` and ``image_std`` belong to the preprocessor's file; the model applies them on the
+    device. ``raw`` is the ``config.json`` that was read: fields this class does not know are kept
+    there and written back.
+    """
+
+    text: DecoderConfig
+    vision: VisionConfig
+    image_token_id: int = 151655
+    video_token_id: int = 151656
+    vision_start_token_id: int = 151652
+    vision_end_token_id: int = 151653
+    tie_word_embeddings: bool = False
+    image_mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)
+    image_std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
+    raw: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    model_type = "qwen2_5_vl"
+
+    @property
+    def merge(self) -> int:
+        """Patches per merged token along one axis."""
+        return self.vision.spatial_merge_size
+
+    @classmethod
+    def from_hf(
+        cls, raw: Mapping[str, Any], *, file: str | os.PathLike[str] | None = None
+    ) -> Config:
+        """Read ``config.json``, flat (as published) or nested (as transformers 5 writes it).
+
+        Raises:
+          InputError: another model type, a missing or impossible field, an unsupported feature.
+        """
+        reader = _Reader(raw, file)
+        if raw.get("model_type") != cls.model_type:
+            raise reader.error(
+                "model_type", f"{raw.get('model_type')!r}, expected {cls.model_type!r}"
+            )
+        text = reader.text()
+        vision = reader.vision(text.hidden_size)
+        ids = {
+            name: reader.integer(raw, name, getattr(cls, name, None), minimum=0)
+            for name in (f.name for f in fields(cls) if f.name.endswith("_token_id"))
+            if name in raw
+        }
+        tied = raw.get("tie_word_embeddings", False) or reader.section("text_config").get(
+            "tie_word_embeddings", False
+        )
+        return cls(
+            text, vision, **ids, tie_word_embeddings=bool(tied), raw=copy.deepcopy(dict(raw))
+        )
+
+    def to_hf(self) -> dict[str, Any]:
+        """The ``config.json`` of this model: ``raw`` with every known field brought up to date."""
+        out = copy.deepcopy(dict(self.raw)) or _fresh()
+        for name in (f.name for f in fields(self) if f.name.endswith("_token_id")):
+            out[name] = getattr(self, name)
+        out["tie_word_embeddings"] = self.tie_word_embeddings
+        text = out["text_config"] if "text_config" in out else out
+        if "tie_word_embeddings" in text:
+            text["tie_word_embeddings"] = self.tie_word_embeddings
+        _update(text, self.text, skip=("rope_theta", "mrope_section"))
+        _update_rope(text, self.text)
+        _update(out.setdefault("vision_config", {}), self.vision)
+        return out
+
+    def with_preprocessor(
+        self, raw: Mapping[str, Any], *, file: str | os.PathLike[str] | None = None
+    ) -> Config:
+        """This model with the pixel mean and deviation of a ``preprocessor_config.json``."""
+        stats = {}
+        for name in ("image_mean", "image_std"):
+            values = raw.get(name, getattr(self, name))
+            if not isinstance(values, list | tuple) or len(values) != self.vision.in_channels:
+                raise InputError(
+                    f"{values!r} is not {self.vision.in_channels} numbers", file=file, field=name
+                )
+            stats[name] = tuple(float(value) for value in values)
+        return replace(self, **stats)
+
+    @classmethod
+    def tiny(cls, vocab_size: int, **overrides: Any) -> Config:
+        """A model for tests and embedded worlds; one 56 x 56 frame is 16 patches and 4 tokens.
+
+        ``overrides`` are fields of this class (token ids, ``tie_word_embeddings``), or fields of the
+        text decoder with the prefix ``text_``, or of the vision tower with ``vision_``.
+        """
+        text = DecoderConfig(
+            vocab_size=vocab_size,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-6,
+            rope_theta=10000.0,
+            mrope_section=(2, 3, 3),
+            max_position_embeddings=8192,
+            initializer_range=0.02,
+        )
+        vision = VisionConfig(
+            hidden_size=64,
+            out_hidden_size=64,
+            depth=2,
+            intermediate_size=128,
+            num_heads=2,
+            tokens_per_second=2,
+            window_size=56,
+            fullatt_block_indexes=(1,),
+        )
+        own = {f.name for f in fields(cls)}
+        parts: dict[str, dict[str, Any]] = {"": {}, "text": {}, "vision": {}}
+        for name, value in overrides.items():
+            prefix, _, rest = name.partition("_")
+            if name in own:
+                parts[""][name] = value
+            else:
+                parts[prefix][rest] = value
+        text = replace(text, **parts["text"])
+        vision = replace(vision, **{"out_hidden_size": text.hidden_size, **parts["vision"]})
+        config = cls(text, vision, **parts[""])
+        return cls.from_hf(config.to_hf())
+
+
+class _Reader:
+    """Checks fields of one ``config.json`` and names them when they are wrong."""
+
+    def __init__(self, raw: Mapping[str, Any], file: str | os.PathLike[str] | None):
+        self.raw, self.file = raw, file
+
+    def error(self, name: str, message: str) -> InputError:
+        return InputError(message, file=self.file, field=name)
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        section = self.raw.get(name, {})
+        if not isinstance(section, Mapping):
+            raise self.error(name, "not an object")
+        return section
+
+    def integer(
+        self, section: Mapping[str, Any], name: str, default: Any, *, minimum: int = 1
+    ) -> int:
+        value = section.get(name, default)
+        if value is None:
+            raise self.error(name, "missing")
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise self.error(name, f"{value!r} is not an integer >= {minimum}")
+        return value
+
+    def number(self, section: Mapping[str, Any], name: str, default: Any) -> float:
+        value = section.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise self.error(name, f"{value!r} is not a positive number")
+        return float(value)
+
+    def text(self) -> DecoderConfig:
+        section = self.section("text_config") or self.raw
+        self._supported(section)
+        sizes = {
+            name: self.integer(section, name, None)
+            for name in (
+                "vocab_size",
+                "hidden_size",
+                "intermediate_size",
+                "num_hidden_layers",
+                "num_attention_heads",
+            )
+        }
+        heads = sizes["num_attention_heads"]
+        kv_heads = self.integer(section, "num_key_value_heads", 8)
+        if sizes["hidden_size"] % (2 * heads):
+            raise self.error("num_attention_heads", f"{heads} heads do not divide the hidden size")
+        if heads % kv_heads:
+            raise self.error("num_key_value_heads", f"{kv_heads} does not divide {heads} heads")
+        theta, sections = self._rope(section, sizes["hidden_size"] // heads)
+        return DecoderConfig(
+            **sizes,
+            num_key_value_heads=kv_heads,
+            rms_norm_eps=self.number(section, "rms_norm_eps", TEXT_DEFAULTS["rms_norm_eps"]),
+            rope_theta=theta,
+            mrope_section=sections,
+            max_position_embeddings=self.integer(
+                section, "max_position_embeddings", TEXT_DEFAULTS["max_position_embeddings"]
+            ),
+            initializer_range=self.number(
+                section, "initializer_range", TEXT_DEFAULTS["initializer_range"]
+            ),
+        )
+
+    def _supported(self, section: Mapping[str, Any]) -> None:
+        if section.get("hidden_act", "silu") != "silu":
+            raise self.error(
+                "hidden_act", f"{section['hidden_act']!r} is not supported, only 'silu'"
+            )
+        kinds = set(section.get("layer_types") or ["full_attention"])
+        layers = section.get("num_hidden_layers", 0)
+        slides = section.get("use_sliding_window") and section.get("max_window_layers", 80) < layers
+        if slides or kinds != {"full_attention"}:
+            raise self.error("use_sliding_window", "sliding-window attention is not supported")
+
+    def _rope(self, section: Mapping[str, Any], head_dim: int) -> tuple[float, tuple[int, ...]]:
+        spelling = "rope_scaling" if section.get("rope_scaling") else "rope_parameters"
+        rope = section.get(spelling) or {}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind not in ("default", "mrope"):
+            raise self.error(spelling, f"rotary type {kind!r} is not supported")
+        theta = self.number(rope, "rope_theta", section.get("rope_theta", ROPE_THETA))
+        sections = rope.get("mrope_section", (16, 24, 24))
+        if len(sections) != 3 or 2 * sum(sections) != head_dim:
+            raise self.error(
+                "mrope_section",
+                f"{list(sections)} does not cover half of the head width {head_dim}",
+            )
+        return theta, tuple(sections)
+
+    def vision(self, text_width: int) -> VisionConfig:
+        section = self.section("vision_config")
+        if not section:
+            raise self.error("vision_config", "missing")
+        if section.get("hidden_act", "silu") != "silu":
+            raise self.error(
+                "hidden_act", f"{section['hidden_act']!r} is not supported, only 'silu'"
+            )
+        values: dict[str, Any] = {}
+        for f in fields(VisionConfig):
+            default = {"hidden_size": 3584, "out_hidden_size": 3584}.get(f.name, f.default)
+            if f.name == "fullatt_block_indexes":
+                values[f.name] = tuple(section.get(f.name, default))
+            elif f.name == "initializer_range":
+                values[f.name] = self.number(section, f.name, default)
+            else:
+                values[f.name] = self.integer(section, f.name, default)
+        config = VisionConfig(**values)
+        if config.hidden_size % (4 * config.num_heads):
+            raise self.error(
+                "num_heads", f"{config.num_heads} heads do not divide the vision width"
+            )
+        if config.window < 1:
+            raise self.error("window_size", f"{config.window_size} is less than one merged token")
+        if config.out_hidden_size != text_width:
+            raise self.error(
+                "out_hidden_size", f"{config.out_hidden_size}, but the decoder is {text_width} wide"
+            )
+        return config
+
+
+def _fresh() -> dict[str, Any]:
+    return {
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+        "model_type": Config.model_type,
+        "text_config": {"model_type": "qwen2_5_vl_text", "hidden_act": "silu"},
+        "vision_config": {"model_type": "qwen2_5_vl_vision", "hidden_act": "silu"},
+    }
+
+
+def _update(section: dict[str, Any], config: Any, skip: tuple[str, ...] = ()) -> None:
+    for f in fields(config):
+        if f.name not in skip:
+            value = getattr(config, f.name)
+            section[f.name] = list(value) if isinstance(value, tuple) else value
+
+
+def _update_rope(text: dict[str, Any], config: DecoderConfig) -> None:
+    sections = list(config.mrope_section)
+    if text.get("rope_scaling"):
+        text["rope_scaling"]["mrope_section"] = sections
+        if "rope_theta" in text["rope_scaling"]:
+            text["rope_scaling"]["rope_theta"] = config.rope_theta
+        else:
+            text["rope_theta"] = config.rope_theta
+        return
+    rope = text.get("rope_parameters") or {"rope_type": "default"}
+    text["rope_parameters"] = {**rope, "rope_theta": config.rope_theta, "mrope_section": sections}

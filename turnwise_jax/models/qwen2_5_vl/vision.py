@@ -1,0 +1,259 @@
+"""Vision tower of Qwen2.5-VL: windowed and full attention over the patches of each slice.
+
+The patches of a slice lie in windows, ``[S slices, NW windows, P slots]``, so windowed attention is
+plain batched attention over P slots and full attention is over ``NW * P`` slots of the same array.
+Windows at the right and lower edge, and slices smaller than the batch's largest, leave slots unused:
+these are masked. Attention never crosses slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from turnwise_jax.errors import InputError
+from turnwise_jax.models.layers import (
+    Build,
+    Linear,
+    RMSNorm,
+    SwiGLU,
+    along_last,
+    attend,
+    scan_layers,
+)
+from turnwise_jax.models.qwen2_5_vl.config import Config, VisionConfig
+from turnwise_jax.models.rope import grid_table, rotate
+
+NORM_EPS = 1e-6
+
+
+class Slots(NamedTuple):
+    """Static room per slice: windows, patch slots of one window, merged tokens."""
+
+    windows: int
+    patches: int
+    tokens: int
+
+
+class VisionInput(NamedTuple):
+    """Slices of a batch laid out for the vision tower.
+
+    ``patches``: uint8 ``[S, NW, P, channels * frames * height * width]``, not normalised.
+    ``valid``: bool ``[S, NW, P]``. ``hw``: int32 ``[S, NW, P, 2]``, row and column of the patch.
+    ``tokens``: int32 ``[S, M]``, where merged token m (raster order) lies among the slice's
+    ``NW * P / merge**2`` merged slots.
+    """
+
+    patches: np.ndarray | jax.Array
+    valid: np.ndarray | jax.Array
+    hw: np.ndarray | jax.Array
+    tokens: np.ndarray | jax.Array
+
+    @property
+    def tokens_per_slice(self) -> int:
+        """M: feature rows that each slice occupies."""
+        return self.tokens.shape[1]
+
+
+def slots_for(grids: Sequence[tuple[int, int]], config: Config) -> Slots:
+    """The least room that holds a slice of any of ``grids`` (patches high, wide)."""
+    sizes = [_window_sizes(h, w, config.vision) for h, w in grids]
+    return Slots(
+        windows=max((len(s) for s in sizes), default=1),
+        patches=max((max(s) for s in sizes), default=config.merge**2),
+        tokens=max((h * w for h, w in grids), default=config.merge**2) // config.merge**2,
+    )
+
+
+def vision_input(
+    slices: Sequence[tuple[np.ndarray, tuple[int, int]]],
+    config: Config,
+    *,
+    slots: Slots | None = None,
+    num_slices: int | None = None,
+) -> VisionInput:
+    """Lay out slices ``(uint8 [h * w, patch values], (h, w))`` for the tower (NumPy, on the host).
+
+    Args:
+      slices: patches in merge-grouped raster order, and the grid in patches.
+      config: the model.
+      slots: room per slice; by default the least that holds these slices. Fixed room keeps shapes
+        static: see :func:`slots_for`.
+      num_slices: slices in the result (at least one); the ones past ``len(slices)`` are empty.
+
+    Raises:
+      InputError: a grid that is not a whole number of merged tokens, or too large for ``slots``.
+    """
+    grids = [grid for _, grid in slices]
+    for (h, w), (values, _) in zip(grids, slices, strict=True):
+        _check(values, h, w, config)
+    room = slots or slots_for(grids, config)
+    count = max(len(slices), 1) if num_slices is None else num_slices
+    if len(slices) > count:
+        raise InputError(f"{len(slices)} slices, the batch holds {count}")
+    shape = (count, room.windows, room.patches)
+    patches = np.zeros((*shape, config.vision.patch_dim), np.uint8)
+    valid = np.zeros(shape, bool)
+    hw = np.zeros((*shape, 2), np.int32)
+    tokens = np.zeros((count, room.tokens), np.int32)
+    layouts: dict[tuple[int, int], tuple] = {}
+    for s, (values, grid) in enumerate(slices):
+        if grid not in layouts:
+            layouts[grid] = _layout(*grid, config.vision, room)
+        window, slot, order, place, position = layouts[grid]
+        patches[s, window, slot] = values[order]
+        valid[s, window, slot] = True
+        hw[s, window, slot] = position[order]
+        tokens[s, : len(place)] = place
+    return VisionInput(patches, valid, hw, tokens)
+
+
+def _check(values: np.ndarray, h: int, w: int, config: Config) -> None:
+    merge = config.merge
+    if h < merge or w < merge or h % merge or w % merge:
+        raise InputError(
+            f"a {h} x {w} patch grid is not a whole number of {merge} x {merge} tokens"
+        )
+    if values.shape != (h * w, config.vision.patch_dim) or values.dtype != np.uint8:
+        raise InputError(
+            f"patches are {values.dtype} {values.shape}, expected uint8 "
+            f"{(h * w, config.vision.patch_dim)} for a {h} x {w} grid"
+        )
+
+
+def _window_sizes(h: int, w: int, config: VisionConfig) -> list[int]:
+    unit = config.window * config.spatial_merge_size
+    rows = [min(unit, h - top) for top in range(0, h, unit)]
+    columns = [min(unit, w - left) for left in range(0, w, unit)]
+    return [a * b for a in rows for b in columns]
+
+
+def _layout(h: int, w: int, config: VisionConfig, room: Slots) -> tuple:
+    """Where the patches of an ``h x w`` slice go.
+
+    Returns window, slot and patch index of each patch (in window order), the merged place of each
+    merged token, and row and column of each patch index.
+    """
+    merge, size = config.spatial_merge_size, config.window
+    unit = merge * merge
+    sizes = _window_sizes(h, w, config)
+    tokens = h * w // unit
+    if len(sizes) > room.windows or max(sizes) > room.patches or tokens > room.tokens:
+        raise InputError(f"a {h} x {w} patch grid does not fit {room}")
+    row, column = np.divmod(np.arange(tokens), w // merge)
+    window = (row // size) * -(-(w // merge) // size) + column // size
+    order = np.argsort(window, kind="stable")
+    rank = np.arange(tokens) - np.searchsorted(window[order], window[order])
+    place = np.empty(tokens, np.int64)
+    place[order] = window[order] * (room.patches // unit) + rank
+    patch = (order[:, None] * unit + np.arange(unit)[None]).reshape(-1)
+    slot = (rank[:, None] * unit + np.arange(unit)[None]).reshape(-1)
+    inner_row, inner_column = np.divmod(np.arange(unit), merge)
+    rows = (row[:, None] * merge + inner_row[None]).reshape(-1)
+    columns = (column[:, None] * merge + inner_column[None]).reshape(-1)
+    return np.repeat(window[order], unit), slot, patch, place, np.stack([rows, columns], axis=-1)
+
+
+class Block(nnx.Module):
+    """``x + proj(attention(norm(x)))``, then ``x + mlp(norm(x))``."""
+
+    def __init__(self, build: Build, config: VisionConfig):
+        width = config.hidden_size
+        gain = (2 * config.depth) ** -0.5
+        self.config = config
+        self.norm1 = RMSNorm(build, width, NORM_EPS)
+        self.qkv = Linear(build, width, 3 * width, bias=True)
+        self.proj = Linear(build, width, width, bias=True, gain=gain)
+        self.norm2 = RMSNorm(build, width, NORM_EPS)
+        self.mlp = SwiGLU(build, width, config.intermediate_size, bias=True, gain=gain)
+
+    def __call__(
+        self, x: jax.Array, table: tuple[jax.Array, jax.Array], valid: jax.Array, full: jax.Array
+    ) -> jax.Array:
+        """``[S, NW, P, C]`` -> the same; ``full`` (bool scalar) attends across windows."""
+        config, lead = self.config, x.shape[:3]
+        qkv = self.qkv(self.norm1(x)).reshape(*lead, 3, config.num_heads, config.head_dim)
+        query, key, value = (qkv[..., i, :, :] for i in range(3))
+        heads = (rotate(query, table), rotate(key, table), value)
+        if lead[1] == 1:
+            mixed = _attend_slots(*heads, valid, windowed=False)
+        else:
+            mixed = jax.lax.cond(
+                full,
+                lambda: _attend_slots(*heads, valid, windowed=False),
+                lambda: _attend_slots(*heads, valid, windowed=True),
+            )
+        x = x + self.proj(mixed.reshape(x.shape))
+        return x + self.mlp(self.norm2(x))
+
+
+def _attend_slots(
+    query: jax.Array, key: jax.Array, value: jax.Array, valid: jax.Array, *, windowed: bool
+) -> jax.Array:
+    """Attention over the P slots of each window, or over all slots of each slice: ``[S, NW, P, H, C]``."""
+    slices, windows, slots, heads, width = query.shape
+    batch = slices * windows if windowed else slices
+    query, key, value = (x.reshape(batch, -1, heads, width) for x in (query, key, value))
+    mask = valid.reshape(batch, 1, -1)
+    runs = [(jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2), lambda index: mask)]
+    return attend(query[:, :, :, None], runs).reshape(slices, windows, slots, heads, width)
+
+
+class Merger(nnx.Module):
+    """Joins ``merge x merge`` neighbouring patches into one vector of the decoder's width."""
+
+    def __init__(self, build: Build, config: VisionConfig):
+        joined = config.hidden_size * config.spatial_merge_size**2
+        self.norm = RMSNorm(build, config.hidden_size, NORM_EPS)
+        self.fc1 = Linear(build, joined, joined, bias=True)
+        self.fc2 = Linear(build, joined, config.out_hidden_size, bias=True)
+        self.joined = joined
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """``[S, NW, P, C]`` -> ``[S, NW * P / merge**2, D]``."""
+        x = self.norm(x).reshape(x.shape[0], -1, self.joined)
+        return self.fc2(jax.nn.gelu(self.fc1(x), approximate=False))
+
+
+class Vision(nnx.Module):
+    """Patches of the slices -> features of the merged tokens."""
+
+    def __init__(self, build: Build, config: Config, *, remat: bool):
+        vision = config.vision
+        stacked = Build(build.rngs, build.dtype, build.param_dtype, (vision.depth,))
+        self.config = config
+        self.patch = Linear(build, vision.patch_dim, vision.hidden_size)
+        self.blocks = Block(stacked, vision)
+        self.merger = Merger(build, vision)
+        self.remat = remat
+
+    def __call__(
+        self, vision: VisionInput, *, every_layer: bool = False
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Features ``[S * M, D]`` in merged raster order, and, if asked, each block's input."""
+        config = self.config.vision
+        x = self.patch(self._normalise(vision.patches))
+        table = grid_table(vision.hw, config.head_dim)
+        full = jnp.asarray(np.isin(np.arange(config.depth), config.fullatt_block_indexes))
+
+        def body(block, x, full):
+            return block(x, table, vision.valid, full), x if every_layer else None
+
+        x, inputs = scan_layers(self.blocks, body, x, full, remat=self.remat)
+        merged = jnp.take_along_axis(self.merger(x), vision.tokens[..., None], axis=1)
+        return merged.reshape(-1, merged.shape[-1]), inputs
+
+    def _normalise(self, patches: jax.Array) -> jax.Array:
+        each = self.config.vision.patch_dim // self.config.vision.in_channels
+        mean = np.repeat(np.asarray(self.config.image_mean, np.float32) * 255.0, each)
+        std = np.repeat(np.asarray(self.config.image_std, np.float32) * 255.0, each)
+        values = jnp.asarray(patches).astype(jnp.float32)
+        values = (values - along_last(jnp.asarray(mean), values)) / along_last(
+            jnp.asarray(std), values
+        )
+        return values.astype(self.patch.dtype)
