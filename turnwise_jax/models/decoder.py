@@ -66,7 +66,7 @@ class DecoderLayer(nnx.Module):
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """Hidden states ``[B, T, D]`` -> the next ones and this layer's new ``[B, N, T, C]`` pair.
 
-        ``causal`` says which new keys a query sees, ``past`` is an older run of keys: see ``attend``.
+        ``causal`` says which new keys a query sees, ``past`` is an older run: see ``attend``.
         """
         query, key, value = self._project(self.attn_norm(x), table)
         new = (key, value, causal)

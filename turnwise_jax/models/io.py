@@ -123,7 +123,7 @@ def save(
     source: str | os.PathLike[str] | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
-    """Write ``config.json`` and the weights, in the parameters' dtype, so that transformers loads them.
+    """Write a directory that transformers loads: ``config.json`` and weights in the params' dtype.
 
     Everything is written to a temporary directory beside the target and moved into place;
     ``config.json`` comes last, so a directory that has one is complete. Other files of an existing

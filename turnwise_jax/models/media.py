@@ -17,7 +17,7 @@ from turnwise_jax.errors import InputError
 
 
 class Media(NamedTuple):
-    """Encoded slices: ``features`` ``[S * M, D]`` in merged raster order, rows past a slice unused."""
+    """Encoded slices: ``features`` ``[S * M, D]`` in merged raster order."""
 
     features: jax.Array
 

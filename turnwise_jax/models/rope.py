@@ -1,4 +1,4 @@
-"""Rotary positions: several position axes in the text decoder, height and width in the vision tower."""
+"""Rotary positions: several axes in the text decoder, height and width in the vision tower."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def multi_axis_table(
 ) -> tuple[jax.Array, jax.Array]:
     """Cosines and sines ``[B, T, C/2]`` (float32) for positions ``[B, A, T]``.
 
-    Frequency j is ``theta ** (-2 j / C)`` and turns with position axis ``axes[j]``; C/2 frequencies.
+    Frequency j of C/2 is ``theta ** (-2 j / C)`` and turns with position axis ``axes[j]``.
     """
     half = len(axes)
     frequency = jnp.asarray(theta ** (-np.arange(half, dtype=np.float64) / half), jnp.float32)

@@ -51,7 +51,7 @@ class _Place(NamedTuple):
 
 
 class Checkpoint:
-    """The tensors of a directory, opened lazily: only headers are read until a tensor is asked for."""
+    """The tensors of a directory; only headers are read until a tensor is asked for."""
 
     def __init__(self, directory: str | os.PathLike[str]):
         """Raises InputError when files are missing, truncated or contradict the index."""

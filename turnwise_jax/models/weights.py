@@ -102,7 +102,7 @@ def read_params(
 ) -> nnx.State:
     """Fill ``abstract`` from the checkpoint, cast to ``param_dtype``.
 
-    With ``shardings`` (a pytree like ``abstract``) each process reads the blocks of its own devices.
+    With ``shardings`` (a pytree like ``abstract``) a process reads only its own devices' blocks.
     """
     flat = dict(nnx.to_flat_state(abstract))
     places = dict(nnx.to_flat_state(shardings)) if shardings is not None else {}
@@ -134,7 +134,7 @@ def _read(entry, checkpoint, spelling, dtype, sharding) -> jax.Array:
 def tensors(
     entries: Sequence[Entry], params: nnx.State
 ) -> Iterator[tuple[str, tuple[int, ...], np.dtype, Callable[[], np.ndarray]]]:
-    """``(name, shape, dtype, read)`` of every tensor, in table order; ``read()`` fetches the value."""
+    """``(name, shape, dtype, read)`` of every tensor, in table order; ``read()`` gets the value."""
     flat = dict(nnx.to_flat_state(params))
     for entry in entries:
         value = flat[entry.path][...]

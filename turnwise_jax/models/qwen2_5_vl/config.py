@@ -60,9 +60,9 @@ class VisionConfig:
 class Config:
     """A Qwen2.5-VL model.
 
-    ``image_mean`` and ``image_std`` belong to the preprocessor's file; the model applies them on the
-    device. ``raw`` is the ``config.json`` that was read: fields this class does not know are kept
-    there and written back.
+    ``image_mean`` and ``image_std`` belong to the preprocessor's file; the model applies them on
+    the device. ``raw`` is the ``config.json`` that was read: fields this class does not know are
+    kept there and written back.
     """
 
     text: DecoderConfig
@@ -117,10 +117,12 @@ class Config:
         for name in (f.name for f in fields(self) if f.name.endswith("_token_id")):
             out[name] = getattr(self, name)
         out["tie_word_embeddings"] = self.tie_word_embeddings
-        text = out["text_config"] if "text_config" in out else out
+        text = out.get("text_config", out)
         if "tie_word_embeddings" in text:
             text["tie_word_embeddings"] = self.tie_word_embeddings
         _update(text, self.text, skip=("rope_theta", "mrope_section"))
+        if text.get("layer_types"):
+            text["layer_types"] = ["full_attention"] * self.text.num_hidden_layers
         _update_rope(text, self.text)
         _update(out.setdefault("vision_config", {}), self.vision)
         return out
@@ -143,8 +145,8 @@ class Config:
     def tiny(cls, vocab_size: int, **overrides: Any) -> Config:
         """A model for tests and embedded worlds; one 56 x 56 frame is 16 patches and 4 tokens.
 
-        ``overrides`` are fields of this class (token ids, ``tie_word_embeddings``), or fields of the
-        text decoder with the prefix ``text_``, or of the vision tower with ``vision_``.
+        ``overrides`` are fields of this class (token ids, ``tie_word_embeddings``), or fields of
+        the text decoder with the prefix ``text_``, or of the vision tower with ``vision_``.
         """
         text = DecoderConfig(
             vocab_size=vocab_size,
@@ -282,6 +284,9 @@ class _Reader:
             raise self.error(
                 "hidden_act", f"{section['hidden_act']!r} is not supported, only 'silu'"
             )
+        rope = section.get("rope_parameters") or {}
+        if rope.get("rope_type", "axial") != "axial" or rope.get("rope_theta", 1e4) != 1e4:
+            raise self.error("rope_parameters", f"vision rotary settings {rope} are not supported")
         values: dict[str, Any] = {}
         for f in fields(VisionConfig):
             default = {"hidden_size": 3584, "out_hidden_size": 3584}.get(f.name, f.default)

@@ -59,8 +59,8 @@ def positions(
     Text advances all three axes together. A placeholder of a grid starting at p has temporal
     position ``p + floor(row * interval)``, height ``p + i``, width ``p + j``; the interval is 1 for
     images and ``tokens_per_second * seconds_per_grid`` for videos (1 s if the span does not say),
-    in float32. What follows a grid starts ``max(height, width)`` merged tokens after p, however long
-    the video, as in transformers 5.24's ``get_rope_index``.
+    in float32. What follows a grid starts ``max(height, width)`` merged tokens after p, however
+    long the video, as in transformers 5.24's ``get_rope_index``.
 
     Args:
       tokens: the T token ids.

@@ -2,8 +2,8 @@
 
 The patches of a slice lie in windows, ``[S slices, NW windows, P slots]``, so windowed attention is
 plain batched attention over P slots and full attention is over ``NW * P`` slots of the same array.
-Windows at the right and lower edge, and slices smaller than the batch's largest, leave slots unused:
-these are masked. Attention never crosses slices.
+Windows at the right and lower edge, and slices smaller than the batch's largest, leave slots
+unused: these are masked. Attention never crosses slices.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Block(nnx.Module):
 def _attend_slots(
     query: jax.Array, key: jax.Array, value: jax.Array, valid: jax.Array, *, windowed: bool
 ) -> jax.Array:
-    """Attention over the P slots of each window, or over all slots of each slice: ``[S, NW, P, H, C]``."""
+    """Attention over each window's slots, or each slice's: ``[S, NW, P, H, C]``."""
     slices, windows, slots, heads, width = query.shape
     batch = slices * windows if windowed else slices
     query, key, value = (x.reshape(batch, -1, heads, width) for x in (query, key, value))
