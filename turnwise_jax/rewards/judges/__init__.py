@@ -1,0 +1,82 @@
+"""Judges answer the two questions of the reward that need reading (`protocol.Request`).
+
+``protocol``  requests, what a judge is, how its work is counted
+``rule``      deterministic key-point rule for the embedded world
+``openai``    a language model behind an OpenAI-compatible endpoint
+``prompts``   its instructions and the reading of its answers
+``cache``     keeps any judge's answers in a file
+
+A new judge is one file and one line in ``JUDGES``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from turnwise_jax.errors import InputError
+from turnwise_jax.rewards.judges.cache import CachedJudge
+from turnwise_jax.rewards.judges.openai import OpenAIJudge
+from turnwise_jax.rewards.judges.protocol import (
+    CacheableJudge,
+    Counts,
+    Judge,
+    JudgeStats,
+    Request,
+)
+from turnwise_jax.rewards.judges.rule import RuleJudge
+
+__all__ = [
+    "JUDGES",
+    "CacheableJudge",
+    "CachedJudge",
+    "Counts",
+    "Judge",
+    "JudgeStats",
+    "OpenAIJudge",
+    "Request",
+    "RuleJudge",
+    "make_judge",
+]
+
+JUDGES = {
+    "rule": RuleJudge,
+    "openai": OpenAIJudge,
+}
+
+
+def make_judge(config: Mapping[str, Any]) -> RuleJudge | OpenAIJudge | CachedJudge:
+    """The judge of a config.
+
+    ``kind`` names it in ``JUDGES``; ``cache``, a path, wraps it in a `CachedJudge`; every other
+    field is an argument of its class. So that one config can hold the settings of every kind,
+    fields of *other* kinds are passed over, and None or an empty string counts as not given. A
+    field that no judge has, an unknown kind, a missing or impossible value: InputError.
+    """
+    fields = {name: _plain(config[name]) for name in config}
+    kind, cache = fields.pop("kind", None), fields.pop("cache", None)
+    if kind not in JUDGES:
+        raise InputError(f"must be one of {', '.join(JUDGES)}, got {kind!r}", field="judge.kind")
+    known = {name: _arguments(judge) for name, judge in JUDGES.items()}
+    for name in fields:
+        if not any(name in arguments for arguments in known.values()):
+            every = sorted({"kind", "cache"}.union(*known.values()))
+            raise InputError(f"unknown; known are {', '.join(every)}", field=f"judge.{name}")
+    given = {n: v for n, v in fields.items() if n in known[kind] and v is not None and v != ""}
+    for name, parameter in known[kind].items():
+        if parameter.default is inspect.Parameter.empty and name not in given:
+            raise InputError(f"is needed for kind {kind!r}", field=f"judge.{name}")
+    judge = JUDGES[kind](**given)
+    return CachedJudge(judge, cache) if cache else judge
+
+
+def _arguments(judge: type) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(judge).parameters)
+
+
+def _plain(value: Any) -> Any:
+    """`value` with mappings (a ConfigDict, say) as plain dicts."""
+    if hasattr(value, "keys") and hasattr(value, "__getitem__"):
+        return {name: _plain(value[name]) for name in value}
+    return value
