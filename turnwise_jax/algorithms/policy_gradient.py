@@ -50,7 +50,9 @@ def policy_gradient_terms(
     total, count = reduce_tokens(
         loss_A, mask_A, turn_A, num_turns=advantage_K.shape[0], reduction=reduction
     )
-    return Terms(total, count, **ratio_statistics(ratio_A, advantage_A, actions, clip_low, clip_high))
+    return Terms(
+        total, count, **ratio_statistics(ratio_A, advantage_A, actions, clip_low, clip_high)
+    )
 
 
 def reduce_tokens(

@@ -33,6 +33,4 @@ def loss(actions: Actions, advantage_K: Array, settings: Settings) -> Terms:
         nll_A, mask_A, turn_A, num_turns=advantage_K.shape[0], reduction=settings.reduction
     )
     nll = lax.stop_gradient(nll_A.sum())
-    return Terms(
-        total, count, means={"nll": (nll, mask_A.sum(dtype=jnp.float32))}, maxima={}
-    )
+    return Terms(total, count, means={"nll": (nll, mask_A.sum(dtype=jnp.float32))}, maxima={})

@@ -30,7 +30,7 @@ def _shared() -> dict[str, Any]:
             "checkpoint": "",  # Hugging Face directory
             "dtype": "bfloat16",  # compute
             "param_dtype": "float32",  # master weights and moments
-            "freeze": ("visual",),  # top-level parameter groups left untouched
+            "freeze": ("vision",),  # top-level parameter groups left untouched
             "remat": "full",  # "none" or "full": recompute a decoder layer in the backward pass
             "logprob_chunk": 8192,  # vocabulary entries per block of the log-prob kernel
         },
@@ -45,9 +45,9 @@ def _shared() -> dict[str, Any]:
             "workers": 2,  # decoding threads
         },
         "shapes": {
-            # Static shapes; 0 or () means: measured from the data before the first step.
-            "row_buckets": (),
-            "num_row_buckets": 3,
+            # Static shapes are measured from the data before the first step; these say how many.
+            "rollout_buckets": 1,  # contexts up to the longest, half of it, a quarter, ...
+            "row_buckets": 3,  # training rows with all, half, a quarter of the sampled tokens
         },
         "optimizer": {
             "learning_rate": 1e-6,
@@ -153,9 +153,12 @@ def validate(config: ConfigDict) -> None:
       InputError: names the field and says what is allowed.
     """
     algorithm_settings(config)
-    positive = ["data.batch_size", "optimizer.accumulate", "optimizer.inner_epochs",
-                "run.checkpoint_every", "run.keep_checkpoints", "shapes.num_row_buckets",
-                "policy.logprob_chunk", "mesh.data", "mesh.fsdp", "mesh.tensor"]  # fmt: skip
+    positive = [
+        *("data.batch_size", "optimizer.accumulate", "optimizer.inner_epochs"),
+        *("run.checkpoint_every", "run.keep_checkpoints", "policy.logprob_chunk"),
+        *("shapes.row_buckets", "shapes.rollout_buckets"),
+        *("mesh.data", "mesh.fsdp", "mesh.tensor"),
+    ]
     if "rollout" in config:
         positive += ["rollout.group_size", "rollout.max_new_tokens"]
         _require(config.rollout.temperature > 0, "rollout.temperature", "must be above 0")

@@ -44,8 +44,8 @@ class Forward(NamedTuple):
             rows.tokens_NT,
             rows.positions_N3T,
             media=media,
-            media_index_BT=None if media is None else rows.media_index_NT,
-            valid_BT=rows.valid_NT,
+            media_index=None if media is None else rows.media_index_NT,
+            valid=rows.valid_NT,
         )
         hidden_NAD = jnp.take_along_axis(hidden_NTD, rows.action_pos_NA[..., None], axis=1)
         n, a, d = hidden_NAD.shape

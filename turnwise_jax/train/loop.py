@@ -1,13 +1,12 @@
-"""The training loop: collect a batch, update, log, checkpoint; the only place that jits a step."""
+"""The training loop: collect a batch, update, log, checkpoint."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,10 +14,9 @@ import jax
 
 from turnwise_jax.progress import ProgressBar
 from turnwise_jax.train.checkpoint import Checkpointer
-from turnwise_jax.train.forward import make_logprob_step
+from turnwise_jax.train.compiled import compile_update
 from turnwise_jax.train.metrics import CompileCounter, MetricsWriter, count_compiles
 from turnwise_jax.train.state import Batch, TrainState
-from turnwise_jax.train.step import train_step
 
 
 class Collected(Protocol):
@@ -41,6 +39,9 @@ class Collector(Protocol):
 
     def seek(self, position: dict[str, Any]) -> None:
         """Go on from an earlier ``position()``."""
+
+    def shapes(self) -> list[Batch]:
+        """An empty batch of every shape that can come."""
 
 
 @dataclass
@@ -66,7 +67,9 @@ def fit(run: Run) -> tuple[TrainState, bool]:
     checkpoints = Checkpointer(run.directory / "checkpoints", keep=run.keep_checkpoints)
     state, start = resume(run, checkpoints)
     reporter = Reporter(MetricsWriter(run.directory, start))
-    update = make_update(run)
+    update = compile_update(
+        run.state, run.collect.shapes(), run.step_arguments, inner_epochs=run.inner_epochs
+    )
     done = start
     with (
         stop_on_sigterm() as stop,
@@ -99,24 +102,6 @@ def resume(run: Run, checkpoints: Checkpointer) -> tuple[TrainState, int]:
     state, position = checkpoints.restore(latest, run.state)
     run.collect.seek(position)
     return state, int(position["iteration"])
-
-
-def make_update(run: Run) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]:
-    """All updates of one batch. With several inner epochs the old log-probs are fixed first."""
-    step = jax.jit(
-        partial(train_step, **run.step_arguments, fresh=run.inner_epochs == 1), donate_argnums=0
-    )
-    if run.inner_epochs == 1:
-        return step
-    old_logprobs = make_logprob_step(run.step_arguments["forward"])
-
-    def update(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
-        batch = batch._replace(old_logp_NA=old_logprobs(state, batch))
-        for _ in range(run.inner_epochs):
-            state, metrics = step(state, batch)
-        return state, metrics
-
-    return update
 
 
 class Reporter:

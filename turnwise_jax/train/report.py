@@ -1,0 +1,92 @@
+"""What one batch of judged rollouts looks like in the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from turnwise_jax.data.records import Dialogue
+from turnwise_jax.kernels import ScoredTurns
+from turnwise_jax.rewards.judges import JudgeStats
+from turnwise_jax.rewards.trajectory import Trajectory
+from turnwise_jax.rollout.stream import Rollouts
+from turnwise_jax.train.credit import Credit
+
+
+def reward_metrics(
+    rollouts: Rollouts, turns: ScoredTurns, credit: Credit, stats: JudgeStats
+) -> dict[str, Any]:
+    """Means over the batch's rollouts, and how much of the batch carries a learning signal.
+
+    ``signal``: share of groups in which any advantage is not zero; ``signal_turns``: share of
+    (group, turn) pairs; ``signal_by_turn``: the latter per turn index. With no signal the loss and
+    its gradient are zero, which is the first thing to look at when training stands still.
+    """
+    mask_NK, replied_NK = np.asarray(turns.mask), np.asarray(turns.replied)
+    decisions, replies = mask_NK.sum(), (replied_NK & mask_NK).sum()
+    lengths_BGK = rollouts.length
+    sampled_BGK = np.broadcast_to(rollouts.turn_mask[:, None], lengths_BGK.shape)
+    spoken_BGK = replied_NK.reshape(lengths_BGK.shape) & sampled_BGK
+    moved_BK = np.any(credit.advantages != 0, axis=1)
+    exists_BK = rollouts.turn_mask
+    terms = {name: _mean(value) for name, value in credit.terms._asdict().items()}
+    quality = terms.pop("quality")
+    return {
+        "reward": terms.pop("reward"),
+        "pauc": None if quality is None else 100.0 * quality,
+        **terms,
+        "non_silent": replies / max(decisions, 1),
+        "reply_tokens": float(lengths_BGK[spoken_BGK].mean()) if spoken_BGK.any() else 0.0,
+        "truncated": float(rollouts.truncated[sampled_BGK].mean()),
+        "signal": float(moved_BK.any(axis=1).mean()),
+        "signal_turns": float(moved_BK[exists_BK].mean()),
+        "signal_by_turn": [
+            float(moved_BK[exists_BK[:, k], k].mean()) if exists_BK[:, k].any() else None
+            for k in range(exists_BK.shape[1])
+        ],
+        "advantage_max": float(np.abs(credit.advantages).max()),
+        "invalid_rewards": int((~np.isfinite(credit.terms.reward)).sum()),
+        "judge_asked": stats.total.asked,
+        "judge_failed": stats.total.failed,
+    }
+
+
+def group_records(
+    trajectories: Sequence[Trajectory],
+    dialogues: Sequence[Dialogue],
+    turns: ScoredTurns,
+    credit: Credit,
+) -> list[dict[str, Any]]:
+    """One JSON object per rollout, in the form that ``eval.predictions`` reads, with its credit."""
+    group_size = credit.shared.shape[1]
+    records = []
+    for n, trajectory in enumerate(trajectories):
+        b, g = divmod(n, group_size)
+        k, w = len(trajectory.times), len(trajectory.windows)
+        records.append(
+            {
+                "id": trajectory.id,
+                "group": dialogues[b].id,
+                "times": trajectory.times,
+                "replies": trajectory.replies,
+                "windows": [window._asdict() for window in trajectory.windows],
+                "history": trajectory.history,
+                "quality": np.asarray(turns.quality)[n, :k, :w].tolist(),
+                "repetitive": np.asarray(turns.repetitive)[n, :k].tolist(),
+                **{name: float(v[b, g]) for name, v in credit.terms._asdict().items()
+                   if name != "quality"},
+                "window_quality": float(credit.terms.quality[b, g]),
+                "prefix_scores": credit.prefix_scores[b, g, : k + 1].tolist(),
+                "turn_advantages": credit.advantages[b, g, :k].tolist(),
+                "shared_advantage": float(credit.shared[b, g]),
+            }
+        )  # fmt: skip
+    return records
+
+
+def _mean(values: np.ndarray) -> float | None:
+    """Mean of the finite values; None if there is none."""
+    finite = np.asarray(values)[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else None
