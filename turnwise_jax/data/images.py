@@ -199,7 +199,11 @@ def patchify(frames_FHWC: np.ndarray, spec: FrameSpec, *, video: bool = False) -
     """
     if frames_FHWC.ndim != 4 or frames_FHWC.shape[-1] != 3 or frames_FHWC.dtype != np.uint8:
         raise TypeError(f"need uint8[F, H, W, 3], got {frames_FHWC.dtype}{frames_FHWC.shape}")
-    resized = np.stack([resize(frame, spec) for frame in frames_FHWC])
+    return cut(np.stack([resize(frame, spec) for frame in frames_FHWC]), spec, video=video)
+
+
+def cut(resized: np.ndarray, spec: FrameSpec, *, video: bool = False) -> Patches:
+    """The second half of ``patchify``: cuts uint8[F, h, w, 3], resized already, into patches."""
     depth, side, merge = spec.temporal_patch_size, spec.patch_size, spec.merge_size
     if video:
         padding = -len(resized) % depth

@@ -1,0 +1,148 @@
+"""MMDuet2 SFT records: JSON lines of chat messages with ``<image>`` placeholders, all answered.
+
+The format has no times. Ours are kept under ``metadata.times``; without them a turn's time is
+that of its last ``#t=`` picture, else two seconds for every picture shown so far (the recipe's
+interval).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from turnwise_jax.data.records import Dialogue, Frame, Turn
+from turnwise_jax.data.sources.fields import (
+    PLACEHOLDER,
+    Fields,
+    answer_entries,
+    image_reference,
+    user_content,
+)
+from turnwise_jax.errors import InputError
+
+SECONDS_PER_FRAME = 2.0
+
+
+def rows(
+    path: str | os.PathLike[str], *, user_turns: str | os.PathLike[str] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Raw records, one for each line that is not blank.
+
+    A line that is not a JSON object comes as ``{"unreadable": reason}``, which ``parse`` refuses.
+
+    Raises:
+      InputError: the file is missing or not text, or ``user_turns`` is given, which this format
+        does not have.
+    """
+    if user_turns is not None:
+        raise InputError("this format has no file of user turns", file=user_turns)
+    try:
+        with open(path, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    row = _json_object(line)
+                    metadata = row.get("metadata")
+                    question = metadata.get("question_id") if isinstance(metadata, dict) else None
+                    yield (question if isinstance(question, str) else f"line {number}"), row
+    except FileNotFoundError as error:
+        raise InputError("no such file", file=path) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"not readable as text: {error}", file=path) from error
+
+
+def parse(name: str, row: dict[str, Any], *, file: str, root: str | os.PathLike[str]) -> Dialogue:
+    """One record as a dialogue in which every turn has its reply.
+
+    Raises:
+      InputError: names file, record and field.
+    """
+    fields = Fields(file, name)
+    if "unreadable" in row:
+        raise InputError(row["unreadable"], file=file, record=name)
+    images = [
+        fields.frame(raw.get("path") if isinstance(raw, dict) else raw, f"images[{index}]", root)
+        for index, raw in enumerate(fields.list(row.get("images") or [], "images"))
+    ]
+    system, users, replies = fields.conversation(row.get("messages"), "messages", images)
+    if not replies or len(users) != len(replies):
+        fields.fail("messages", "must end with a reply of the assistant")
+    metadata = fields.mapping(row.get("metadata") or {}, "metadata")
+    times = _times(fields, metadata.get("times"), [frames for frames, _ in users])
+    turns = tuple(
+        Turn(frames, text, time, reply)
+        for (frames, text), time, reply in zip(users, times, replies, strict=True)
+    )
+    windows = fields.windows(metadata.get("answer") or [], "metadata.answer")
+    history = fields.texts(
+        metadata.get("prev_assistant_replies") or [], "metadata.prev_assistant_replies"
+    )
+    return Dialogue(name, turns, windows, system, history, file)
+
+
+def write(
+    dialogues: Iterable[Dialogue], path: str | os.PathLike[str], *, root: str | os.PathLike[str]
+) -> None:
+    """Writes JSON lines, replaced in one go; times, windows and history go under ``metadata``.
+
+    Raises:
+      InputError: a dialogue with an open turn, or that the format cannot hold.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    with open(partial, "w", encoding="utf-8") as out:
+        for dialogue in dialogues:
+            out.write(json.dumps(_row(dialogue, path, root), ensure_ascii=False) + "\n")
+    os.replace(partial, path)
+
+
+def _json_object(line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        return {"unreadable": f"not JSON: {error}"}
+    return row if isinstance(row, dict) else {"unreadable": "not a JSON object"}
+
+
+def _times(fields: Fields, given: Any, frames: Sequence[Sequence[Frame]]) -> list[float]:
+    """Times of all turns: as given, else from the pictures, else counted."""
+    if given is not None:
+        times = fields.times(given, "metadata.times")
+        if len(times) != len(frames):
+            fields.fail("metadata.times", f"has {len(times)} times for {len(frames)} turns")
+        return times
+    times, shown, now = [], 0, 0.0
+    for pictures in frames:
+        shown += len(pictures)
+        if pictures:
+            last = pictures[-1].time
+            now = max(now, SECONDS_PER_FRAME * shown if last is None else last)
+        times.append(now)
+    return times
+
+
+def _row(dialogue: Dialogue, path: Path, root: str | os.PathLike[str]) -> dict[str, Any]:
+    fields = Fields(str(path), dialogue.id)
+    if dialogue.open_turns or not dialogue.turns:
+        fields.fail("turns", "this format needs a reply to every turn")
+    messages = []
+    if dialogue.system is not None:
+        messages.append({"role": "system", "content": dialogue.system})
+    for index, turn in enumerate(dialogue.turns):
+        if turn.video or PLACEHOLDER in turn.text:
+            fields.fail(f"turns[{index}]", "this format holds no video turns and no text <image>")
+        messages.append({"role": "user", "content": user_content(turn.frames, turn.text)})
+        messages.append({"role": "assistant", "content": turn.reply})
+    frames = [frame for turn in dialogue.turns for frame in turn.frames]
+    metadata = {
+        "question_id": dialogue.id,
+        "video_id": Path(frames[0].path).stem if frames else None,
+        "times": [turn.time for turn in dialogue.turns],
+        "answer": answer_entries(dialogue.windows),
+        "prev_assistant_replies": list(dialogue.history),
+    }
+    images = [{"path": image_reference(frame, root)} for frame in frames]
+    return {"messages": messages, "images": images, "metadata": metadata}
