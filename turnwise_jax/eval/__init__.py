@@ -1,0 +1,18 @@
+"""Evaluation: run a policy over dialogues, score what it said, report it with intervals.
+
+``predictions``  the JSON-lines form of finished dialogues
+``generate``     a policy run over dialogues, resumable item by item, and its controls
+``scoring``      eq. 1, prefix scores and credit of finished dialogues
+``streaming``    the report on dialogues with annotated reply windows
+``bootstrap``    averages over dialogues with intervals over videos
+``report``       what every benchmark returns
+
+A benchmark is a module with ``RULE`` and ``report(predictions, judges, *, resamples, seed, ...)``,
+and one line here.
+"""
+
+from __future__ import annotations
+
+from turnwise_jax.eval import streaming
+
+BENCHMARKS = {"streaming": streaming}

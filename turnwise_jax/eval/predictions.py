@@ -1,0 +1,301 @@
+"""Finished dialogues as JSON lines: what evaluation writes, training logs and scoring reads.
+
+One object per line::
+
+    {"id": "v7-q0",                       required, text or integer
+     "times": [4.0, 8.0],                 required, seconds of video shown at each decision
+     "replies": ["NO REPLY", "A ..."],    required, one per decision
+     "windows": [{"start": 3.0, "end": 9.0, "question": "...", "answer": "...",
+                  "event_end": 8.0}],     required (may be empty); event_end optional
+     "history": ["..."],                  non-silent replies given before the first decision
+     "video": "videos/7.mp4",             what confidence intervals resample; default: the id
+     "group": 12,                         shared by the rollouts of one prompt
+     "quality": [[null], [4]],            judge scores 0..4 per reply and window, null = none
+     "repetitive": [null, 0]}             judgements per reply, 1 yes, 0 no, null = none
+
+The last five are optional, and other fields are left alone, so that logs with more in them (the
+``groups.jsonl`` of a training run) read as they are. The file of a killed process may end in a
+torn line; it is left out on reading and cut off before the next append.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnwise_jax.data.records import Window, is_silent
+from turnwise_jax.errors import InputError
+from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory
+
+Scores = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One finished dialogue: what was said at each of its K decisions, and its W reply windows.
+
+    ``quality`` (K rows of W) and ``repetitive`` (K) are judgements made before, None = not judged.
+    """
+
+    id: str
+    times: tuple[float, ...]
+    replies: tuple[str, ...]
+    windows: tuple[Window, ...] = ()
+    history: tuple[str, ...] = ()
+    video: str = ""
+    group: str | int | None = None
+    quality: tuple[Scores, ...] | None = None
+    repetitive: Scores | None = None
+
+    @property
+    def cluster(self) -> str:
+        """What a bootstrap over videos resamples as one: the video, else the dialogue itself."""
+        return self.video or self.id
+
+    @property
+    def replied(self) -> tuple[bool, ...]:
+        """Which decisions were replies."""
+        return tuple(not is_silent(reply) for reply in self.replies)
+
+    def trajectory(self) -> Trajectory:
+        """The same dialogue as the reward functions take it."""
+        windows = tuple(ReplyWindow(w.start, w.end, w.question, w.answer) for w in self.windows)
+        return Trajectory(self.id, self.times, self.replies, windows, self.history)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object written to a line; optional fields that hold nothing are left out."""
+        record: dict[str, Any] = {
+            "id": self.id,
+            "times": list(self.times),
+            "replies": list(self.replies),
+            "windows": [_window_json(window) for window in self.windows],
+            "history": list(self.history),
+        }
+        if self.video:
+            record["video"] = self.video
+        if self.group is not None:
+            record["group"] = self.group
+        if self.quality is not None:
+            record["quality"] = [list(row) for row in self.quality]
+        if self.repetitive is not None:
+            record["repetitive"] = list(self.repetitive)
+        return record
+
+
+def read_predictions(path: str | os.PathLike[str]) -> list[Prediction]:
+    """Every finished dialogue of a JSON-lines file, in file order.
+
+    Raises:
+      InputError: the file cannot be read, or a line does not have the form above; names the file,
+        the line, the record and the field.
+    """
+    return [
+        _Reader(str(path), number, record).prediction()
+        for number, record in iter_lines(path, missing_ok=False)
+    ]
+
+
+def iter_lines(
+    path: str | os.PathLike[str], *, missing_ok: bool = True
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number from 1, object) of a JSON-lines file; blank lines and a torn last one not.
+
+    Raises:
+      InputError: a line other than a torn last one is not a JSON object, or the file is missing
+        and ``missing_ok`` is False.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        if missing_ok:
+            return
+        raise InputError("no such file", file=path) from None
+    except OSError as error:
+        raise InputError(error.strerror or str(error), file=path) from error
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):  # no newline after it: the writer was stopped in mid-line
+                return
+            raise InputError("is not JSON", file=path, record=f"line {number}") from error
+        if not isinstance(record, dict):
+            raise InputError("is not a JSON object", file=path, record=f"line {number}")
+        yield number, record
+
+
+class PredictionWriter:
+    """Appends dialogues to a JSON-lines file, one whole line per call.
+
+    Opening it repairs what a killed process left: a torn last line is cut off, a whole one that
+    lacks its newline is ended.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _mend(self.path)
+        self._handle = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+
+    def write(self, prediction: Prediction) -> None:
+        line = json.dumps(prediction.to_json(), ensure_ascii=False, allow_nan=False)
+        self._handle.write(line.encode() + b"\n")
+
+    def close(self) -> None:
+        os.fsync(self._handle.fileno())
+        self._handle.close()
+
+    def __enter__(self) -> PredictionWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _mend(path: Path) -> None:
+    if not path.exists():
+        return
+    data = path.read_bytes()
+    tail = data.rpartition(b"\n")[2]
+    if not tail:
+        return
+    with open(path, "r+b") as handle:
+        try:
+            json.loads(tail)
+        except ValueError:
+            handle.truncate(len(data) - len(tail))
+        else:
+            handle.seek(0, os.SEEK_END)
+            handle.write(b"\n")
+
+
+def _window_json(window: Window) -> dict[str, Any]:
+    record = {
+        "start": window.start,
+        "end": window.end,
+        "question": window.question,
+        "answer": window.answer,
+    }
+    if window.event_end is not None:
+        record["event_end"] = window.event_end
+    return record
+
+
+class _Reader:
+    """Checks one line field by field."""
+
+    def __init__(self, path: str, number: int, record: dict[str, Any]):
+        self.path, self.number, self.record = path, number, record
+        self.name = f"line {number}"
+
+    def prediction(self) -> Prediction:
+        identity = self._get("id")
+        if not isinstance(identity, str | int) or isinstance(identity, bool) or identity == "":
+            self._refuse("id", "must be text or an integer")
+        self.name = f"line {self.number}, id {identity}"
+        times = self._numbers("times", self._get("times"))
+        if any(b < a for a, b in itertools.pairwise(times)):
+            self._refuse("times", "must not decrease")
+        replies = self._texts("replies", self._get("replies"))
+        if len(replies) != len(times):
+            self._refuse("replies", f"has {len(replies)} entries for {len(times)} times")
+        windows = tuple(
+            self._window(f"windows[{w}]", value)
+            for w, value in enumerate(self._list("windows", self._get("windows")))
+        )
+        return Prediction(
+            id=str(identity),
+            times=times,
+            replies=replies,
+            windows=windows,
+            history=self._texts("history", self.record.get("history") or []),
+            video=self._text("video", self.record.get("video") or ""),
+            group=self._group(),
+            quality=self._quality(len(times), len(windows)),
+            repetitive=self._repetitive(len(times)),
+        )
+
+    def _window(self, field: str, value: Any) -> Window:
+        if not isinstance(value, dict):
+            self._refuse(field, "must be an object")
+        for name in ("start", "end", "question", "answer"):
+            if name not in value:
+                self._refuse(f"{field}.{name}", "is missing")
+        start = self._number(f"{field}.start", value["start"])
+        end = self._number(f"{field}.end", value["end"])
+        if end < start:
+            self._refuse(field, f"ends at {end:g} s, before it starts at {start:g} s")
+        event_end = value.get("event_end")
+        if event_end is not None:
+            event_end = self._number(f"{field}.event_end", event_end)
+        question = self._text(f"{field}.question", value["question"])
+        answer = self._text(f"{field}.answer", value["answer"])
+        return Window(start, end, question, answer, event_end)
+
+    def _group(self) -> str | int | None:
+        group = self.record.get("group")
+        if group is not None and not isinstance(group, str | int):
+            self._refuse("group", "must be text or an integer")
+        return group
+
+    def _quality(self, turns: int, windows: int) -> tuple[Scores, ...] | None:
+        value = self.record.get("quality")
+        if value is None:
+            return None
+        rows = self._list("quality", value)
+        if len(rows) != turns:
+            self._refuse("quality", f"has {len(rows)} rows for {turns} decisions")
+        return tuple(self._scores(f"quality[{k}]", row, windows, 4.0) for k, row in enumerate(rows))
+
+    def _repetitive(self, turns: int) -> Scores | None:
+        value = self.record.get("repetitive")
+        return None if value is None else self._scores("repetitive", value, turns, 1.0)
+
+    def _scores(self, field: str, value: Any, length: int, top: float) -> Scores:
+        values = self._list(field, value)
+        if len(values) != length:
+            self._refuse(field, f"has {len(values)} entries, not {length}")
+        scores = tuple(None if v is None else self._number(field, v) for v in values)
+        if any(score is not None and not 0 <= score <= top for score in scores):
+            self._refuse(field, f"must lie between 0 and {top:g}")
+        return scores
+
+    def _get(self, field: str) -> Any:
+        if field not in self.record:
+            self._refuse(field, "is missing")
+        return self.record[field]
+
+    def _list(self, field: str, value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            self._refuse(field, "must be a list")
+        return value
+
+    def _texts(self, field: str, value: Any) -> tuple[str, ...]:
+        return tuple(self._text(f"{field}[{k}]", v) for k, v in enumerate(self._list(field, value)))
+
+    def _numbers(self, field: str, value: Any) -> tuple[float, ...]:
+        values = self._list(field, value)
+        return tuple(self._number(f"{field}[{k}]", v) for k, v in enumerate(values))
+
+    def _text(self, field: str, value: Any) -> str:
+        if not isinstance(value, str):
+            self._refuse(field, "must be text")
+        return value
+
+    def _number(self, field: str, value: Any) -> float:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            self._refuse(field, "must be a finite number")
+        return float(value)
+
+    def _refuse(self, field: str, message: str) -> None:
+        raise InputError(message, file=self.path, record=self.name, field=field)

@@ -1,0 +1,200 @@
+"""Pictures of a study's numbers: training curves, and the final results with their intervals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from turnwise_jax.eval.report import Report
+from turnwise_jax.study.style import (
+    FAINT,
+    INK,
+    LARGE,
+    MUTED,
+    NORMAL,
+    SHADE,
+    SMALL,
+    clean,
+    colours,
+    new_figure,
+    save,
+)
+
+Records = Sequence[Mapping[str, Any]]
+
+
+class Panel(NamedTuple):
+    """One small plot: a metric of the training log, its title, and a factor for its values."""
+
+    metric: str
+    title: str
+    scale: float = 1.0
+
+
+RL_PANELS = (
+    Panel("reward", "Reward (eq. 1)"),
+    Panel("quality", "Window quality P"),
+    Panel("repetition", "Repetition penalty"),
+    Panel("out_of_window", "Out-of-window penalty"),
+    Panel("non_silent_share", "Non-silent decisions, %", 100.0),
+    Panel("signal_share", "Groups with a signal, %", 100.0),
+)
+SFT_PANELS = (Panel("loss", "Cross-entropy of the reply tokens"),)
+
+
+def plot_curves(
+    runs: Mapping[str, Records],
+    path: str | os.PathLike[str],
+    *,
+    panels: Sequence[Panel] = RL_PANELS,
+    window: int = 20,
+) -> Figure:
+    """Training curves of several runs: batch means faint, trailing means solid.
+
+    The updates at which a run's ``alpha`` had not reached its final value are shaded.
+
+    Args:
+      runs: label -> the lines of its ``metrics.jsonl``, each with ``step``.
+      path: the PNG to write.
+      panels: what to draw; a metric that no run has logged is left out.
+      window: updates in the trailing mean, at most a fifth of a run's length.
+    """
+    logged = {metric for records in runs.values() for record in records for metric in record}
+    present = [panel for panel in panels if panel.metric in logged]
+    columns = min(3, max(1, len(present)))
+    rows = -(-max(1, len(present)) // columns)
+    figure = new_figure(3.3 * columns + 0.4, 2.2 * rows + 0.45)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    paint = colours(list(runs))
+    for index, axes in enumerate(grid.flat):
+        if index >= len(present):
+            axes.set_axis_off()
+            continue
+        _draw_panel(axes, present[index], runs, paint, window)
+        if index >= len(present) - columns:
+            axes.set_xlabel("update", fontsize=SMALL, color=MUTED)
+    _legend(figure, paint, shaded=any(warmup_end(records) for records in runs.values()))
+    save(figure, path)
+    return figure
+
+
+def trailing_mean(values: Sequence[float], window: int) -> np.ndarray:
+    """Mean of each value and up to ``window - 1`` before it; missing values (NaN) are left out."""
+    values = np.asarray(values, float)
+    known = np.isfinite(values)
+    total = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
+    count = np.concatenate([[0], np.cumsum(known)])
+    end = np.arange(1, len(values) + 1)
+    start = np.maximum(end - window, 0)
+    number = count[end] - count[start]
+    mean = (total[end] - total[start]) / np.maximum(number, 1)
+    return np.where(number > 0, mean, np.nan)
+
+
+def warmup_end(records: Records) -> int:
+    """Number of first updates before ``alpha`` reaches its last value; 0 if it never changes."""
+    alphas = [float(r["alpha"]) for r in records if r.get("alpha") is not None]
+    return next((i for i, alpha in enumerate(alphas) if alpha >= alphas[-1]), 0)
+
+
+def plot_results(
+    reports: Mapping[str, Report],
+    path: str | os.PathLike[str],
+    *,
+    metrics: Mapping[str, str],
+    reference: Mapping[str, float] | None = None,
+) -> Figure:
+    """One dot and interval per row and metric.
+
+    Args:
+      reports: row label -> report, drawn from the top.
+      path: the PNG to write.
+      metrics: metric -> panel title.
+      reference: metric -> a value to mark, such as PAUC 25 for silence.
+    """
+    labels = list(reports)
+    figure = new_figure(2.6 * len(metrics) + 1.4, 0.34 * len(labels) + 0.9)
+    grid = figure.subplots(1, len(metrics), sharey=True, squeeze=False)
+    for axes, (metric, title) in zip(grid.flat, metrics.items(), strict=True):
+        clean(axes, title)
+        axes.spines["left"].set_visible(False)
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+        axes.set_yticks(range(len(labels)), labels, fontsize=NORMAL, color=INK)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", color=SHADE, linewidth=0.8)
+        axes.set_axisbelow(True)
+        if reference and metric in reference:
+            axes.axvline(reference[metric], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+        decimals = 1 if max(abs(r.metrics[metric]) for r in reports.values()) >= 10 else 2
+        for row, report in enumerate(reports.values()):
+            _draw_interval(axes, row, report, metric, decimals)
+        axes.margins(x=0.14)
+    save(figure, path)
+    return figure
+
+
+def _draw_interval(axes: Axes, row: int, report: Report, metric: str, decimals: int) -> None:
+    value = report.metrics[metric]
+    low, high = report.intervals.get(metric, (value, value))
+    axes.plot([low, high], [row, row], color="#0072B2", linewidth=1.6, solid_capstyle="round")
+    axes.plot([value], [row], "o", color="#0072B2", markersize=5)
+    axes.annotate(
+        f"{value:.{decimals}f}".replace("-", "\N{MINUS SIGN}"),
+        (value, row),
+        xytext=(0, 5.5),
+        textcoords="offset points",
+        ha="center",
+        fontsize=SMALL,
+        color=INK,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.2},
+    )
+
+
+def _draw_panel(
+    axes: Axes, panel: Panel, runs: Mapping[str, Records], paint: Mapping[str, str], window: int
+) -> None:
+    clean(axes, panel.title)
+    for label, records in runs.items():
+        if end := warmup_end(records):
+            axes.axvspan(0, end, color=SHADE, linewidth=0)
+        lines = [r for r in records if r.get(panel.metric) is not None]
+        if not lines:
+            continue
+        steps = np.array([r["step"] for r in lines])
+        values = np.array([float(r[panel.metric]) for r in lines]) * panel.scale
+        smooth = trailing_mean(values, max(1, min(window, len(values) // 5)))
+        axes.plot(steps, values, color=paint[label], linewidth=0.7, alpha=0.28)
+        axes.plot(steps, smooth, color=paint[label], linewidth=1.7)
+    axes.margins(x=0.01)
+    axes.grid(axis="y", color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+
+
+def _legend(figure: Figure, paint: Mapping[str, str], *, shaded: bool) -> None:
+    """Names in their colours above the panels; the shading explained in grey."""
+    words = [(name, colour) for name, colour in paint.items()]
+    if shaded:
+        words.append(("alpha warm-up", MUTED))
+    handles = [
+        figure.axes[0].plot([], [], color=colour, linewidth=6 if colour == MUTED else 2.2)[0]
+        for _, colour in words
+    ]
+    if shaded:
+        handles[-1].set_color("#e2e2e2")
+    legend = figure.legend(
+        handles,
+        [name for name, _ in words],
+        loc="outside upper left",
+        ncols=len(words),
+        frameon=False,
+        fontsize=LARGE,
+        handlelength=1.4,
+        columnspacing=1.6,
+    )
+    for text, (_, colour) in zip(legend.get_texts(), words, strict=True):
+        text.set_color(colour)
