@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -62,7 +61,7 @@ def cache(tmp_path):
 
 
 def reading(path):
-    return contextlib.closing(CachedJudge(Clerk(), path))
+    return CachedJudge(Clerk(), path)
 
 
 def said(reply: str) -> Request:
@@ -260,7 +259,7 @@ def test_with_the_endpoint_judge_a_hit_makes_no_request(tmp_path):
     with JudgeServer(script) as server:
         for expected in ([3.0, None], [3.0, 1.0], [3.0, 1.0]):
             judge = OpenAIJudge(server.url, "m", concurrency=1, retries=0)
-            with contextlib.closing(CachedJudge(judge, path)) as cached:
+            with CachedJudge(judge, path) as cached:
                 assert cached.ask([said("a"), said("b")]) == expected
     assert len(server.bodies) == 3
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from ml_collections import ConfigDict
 
@@ -38,10 +36,10 @@ EVERY_FIELD = {
 
 
 def test_one_config_serves_every_kind():
-    with contextlib.closing(make_judge(EVERY_FIELD)) as judge:
+    with make_judge(EVERY_FIELD) as judge:
         assert isinstance(judge, RuleJudge)
         assert judge.levels == 3
-    with contextlib.closing(make_judge(EVERY_FIELD | {"kind": "openai"})) as judge:
+    with make_judge(EVERY_FIELD | {"kind": "openai"}) as judge:
         assert isinstance(judge, OpenAIJudge)
         assert (judge.name, judge.levels, judge.timeout) == ("some-model", 3, 9.0)
         assert (judge.retries, judge.backoff, judge.max_wait) == (1, 0.5, 30.0)
@@ -52,13 +50,13 @@ def test_one_config_serves_every_kind():
 
 
 def test_a_config_dict_serves_too():
-    with contextlib.closing(make_judge(ConfigDict(EVERY_FIELD | {"kind": "openai"}))) as judge:
+    with make_judge(ConfigDict(EVERY_FIELD | {"kind": "openai"})) as judge:
         assert judge.seen(Request("quality"))["chat_template_kwargs"] == {"enable_thinking": False}
 
 
 def test_a_cache_is_put_before_any_judge(tmp_path):
     path = tmp_path / "run" / "judge.jsonl"
-    with contextlib.closing(make_judge({"kind": "rule", "cache": str(path)})) as judge:
+    with make_judge({"kind": "rule", "cache": str(path)}) as judge:
         assert isinstance(judge, CachedJudge)
         assert judge.path == path
         assert judge.ask([Request("quality", answer="red", reply="red")] * 2) == [4.0, 4.0]
@@ -85,7 +83,7 @@ def test_what_cannot_be_used_is_refused(config, field, message):
 @pytest.mark.parametrize("kind", JUDGES)
 def test_every_judge_can_be_cached(kind, tmp_path):
     config = EVERY_FIELD | {"kind": kind}
-    with contextlib.closing(make_judge(config)) as judge:
+    with make_judge(config) as judge:
         one, other = Request("quality", reply="a"), Request("quality", reply="b")
         assert isinstance(judge.name, str)
         assert judge.seen(one) == judge.seen(one)

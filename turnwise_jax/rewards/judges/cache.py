@@ -27,12 +27,18 @@ from pathlib import Path
 from typing import Any
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.rewards.judges.protocol import CacheableJudge, OnAnswer, Request, counters_of
+from turnwise_jax.rewards.judges.protocol import (
+    CacheableJudge,
+    Closing,
+    OnAnswer,
+    Request,
+    counters_of,
+)
 
 _OPENING = b'{"key": "'
 
 
-class CachedJudge:
+class CachedJudge(Closing):
     """Asks `judge` only what `path` has no answer to. Failures are not kept.
 
     ``path`` is the file (for checkpoints); ``counters`` counts (kind, "cached") beside the inner

@@ -35,7 +35,7 @@ import httpx
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges import prompts
-from turnwise_jax.rewards.judges.protocol import OnAnswer, Request
+from turnwise_jax.rewards.judges.protocol import Closing, OnAnswer, Request
 
 _log = logging.getLogger(__name__)
 _FATAL = frozenset({401, 403, 404, 405})
@@ -51,7 +51,7 @@ class _Failure(NamedTuple):
     wait: float = 0.0
 
 
-class OpenAIJudge:
+class OpenAIJudge(Closing):
     """Asks `model` at `url`; a synchronous interface over ``concurrency`` threads.
 
     Args:
@@ -116,12 +116,6 @@ class OpenAIJudge:
     def counters(self) -> Counter[tuple[str, str]]:
         with self._lock:
             return Counter(self._counters)
-
-    def __enter__(self) -> OpenAIJudge:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the threads and connections; what is in flight is waited for."""

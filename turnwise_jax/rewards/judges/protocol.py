@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 Kind = Literal["quality", "repetition"]
 KINDS: tuple[Kind, ...] = ("quality", "repetition")
@@ -33,7 +33,7 @@ class Judge(Protocol):
     """Turns requests into numbers.
 
     A judge may also have ``counters``, a running ``Counter`` over (kind, "cached" | "retried"),
-    from which `JudgeStats` is completed, and ``close()``.
+    from which `JudgeStats` is completed. Those of this package are closed by ``with`` or `close`.
     """
 
     def ask(self, requests: Sequence[Request]) -> list[float | None]:
@@ -42,6 +42,19 @@ class Judge(Protocol):
         Quality: 0 to ``levels - 1``; repetition: 1 yes, 0 no; None: the judge failed.
         """
         ...
+
+
+class Closing:
+    """``with`` for judges: leaving the block calls ``close()``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release what the judge holds; by default nothing."""
 
 
 class CacheableJudge(Protocol):

@@ -36,7 +36,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.rewards.judges.protocol import OnAnswer, Request
+from turnwise_jax.rewards.judges.protocol import Closing, OnAnswer, Request
 
 # fmt: off
 STOP_WORDS = frozenset({
@@ -72,7 +72,7 @@ def statements(text: str) -> list[frozenset[str]]:
     return [points for part in _STATEMENT_END.split(text) if (points := key_points(part))]
 
 
-class RuleJudge:
+class RuleJudge(Closing):
     """The rule of this module as a judge. ``levels`` is 5 (scores 0..4) or 3 (scores 0..2)."""
 
     name = f"rule-{RULE_VERSION}"
@@ -94,9 +94,6 @@ class RuleJudge:
             if on_answer is not None:
                 on_answer(index, answers[-1])
         return answers
-
-    def close(self) -> None:
-        """Nothing to release; judges are closed alike."""
 
     def _answer(self, request: Request) -> float:
         if request.kind == "repetition":
