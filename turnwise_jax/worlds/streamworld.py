@@ -1,0 +1,317 @@
+"""The embedded world: short videos of coloured shapes with questions, windows and answers.
+
+A small, endless stand-in for real streaming data. Every set is a folder of real .mp4 files with
+annotations in the MMDuet2 formats (facts 4.1, 4.2), read by the same readers as real data::
+
+    out/manifest.json                        setting, seed and sizes; present only when complete
+    out/videos/{train,test}-0000.mp4
+    out/sft_{train,test}.jsonl               whole dialogues, every turn answered by the teacher
+    out/rl_{train,test}.parquet              history with replies, open target turns, windows
+    out/rl_{train,test}-user_turns.json
+
+From the command line::
+
+    python -m turnwise_jax.worlds.streamworld --out data/world --train 250 --test 60 --seed 0
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.progress import Progress
+
+from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
+from turnwise_jax.data.sources import mmduet2_rl, mmduet2_sft
+from turnwise_jax.errors import InputError
+from turnwise_jax.worlds.render import draw_video
+from turnwise_jax.worlds.script import (
+    SYSTEM,
+    Answer,
+    Asked,
+    Event,
+    answers,
+    sample_events,
+    teacher,
+)
+from turnwise_jax.worlds.settings import QUESTIONS, WORLDS, World
+
+FORMAT = 1  # raise when the same setting and seed would give another set
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class WorldFiles:
+    """Where the parts of a set lie; media paths in the records are relative to `root`."""
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "manifest.json"
+
+    @property
+    def videos(self) -> Path:
+        return self.root / "videos"
+
+    def sft(self, split: str) -> Path:
+        return self.root / f"sft_{split}.jsonl"
+
+    def rl(self, split: str) -> Path:
+        return self.root / f"rl_{split}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """One video and the dialogues about it, all turns answered by the teacher."""
+
+    name: str
+    events: tuple[Event, ...]
+    seed: np.random.SeedSequence
+    dialogues: tuple[Dialogue, ...]
+
+
+def generate(
+    out: str | os.PathLike[str],
+    world: World,
+    *,
+    train: int,
+    test: int,
+    seed: int = 0,
+    progress: bool = True,
+) -> WorldFiles:
+    """Writes `train` and `test` videos with their dialogues under `out`, or finds them there.
+
+    The set is made in a folder beside `out` and moved into place when complete, so an interrupted
+    run leaves nothing that looks finished. Raises InputError if `out` holds something else.
+    """
+    counts = {"train": train, "test": test}
+    for field, value, least in (("train", train, 1), ("test", test, 1), ("seed", seed, 0)):
+        if value < least:
+            raise InputError(f"must be at least {least}, got {value}", field=field)
+    files = WorldFiles(Path(out))
+    wanted = _manifest(world, counts, seed)
+    files.root.parent.mkdir(parents=True, exist_ok=True)
+    with open(files.root.parent / f".{files.root.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_finished(files, wanted):
+            _make(files, world, counts, seed, wanted, progress)
+    return files
+
+
+def clips(world: World, split: str, count: int, seed: int) -> Iterator[Clip]:
+    """The videos of a split in order; clip i depends on (world, split, seed, i) alone."""
+    for index in range(count):
+        root = np.random.SeedSequence([seed, SPLITS.index(split), index])
+        script_seed, picture_seed = root.spawn(2)
+        rng = np.random.default_rng(script_seed)
+        name = f"{split}-{index:04d}"
+        dialogues: tuple[Dialogue, ...] = ()
+        while not dialogues:
+            events = sample_events(world, rng)
+            dialogues = _dialogues(world, name, events, rng)
+        yield Clip(name, events, picture_seed, dialogues)
+
+
+def rl_record(world: World, dialogue: Dialogue) -> Dialogue:
+    """The dialogue as an RL instance: replies given up to the target segment, the rest open.
+
+    Only windows that start in the target segment are left; earlier ones are past.
+    """
+    given = dialogue.turns[: world.history_turns]
+    opened = tuple(
+        dataclasses.replace(turn, reply=None) for turn in dialogue.turns[world.history_turns :]
+    )
+    return dataclasses.replace(
+        dialogue,
+        turns=given + opened,
+        windows=tuple(w for w in dialogue.windows if w.start >= world.target_start),
+        history=tuple(turn.reply for turn in given if turn.reply != SILENCE),
+    )
+
+
+def _dialogues(
+    world: World, name: str, events: tuple[Event, ...], rng: np.random.Generator
+) -> tuple[Dialogue, ...]:
+    """Up to `dialogues_per_video` dialogues that open with different questions."""
+    made = []
+    for kind in rng.permutation(world.questions):
+        asked = _ask(world, events, str(kind), rng)
+        if asked is not None and len(made) < world.dialogues_per_video:
+            made.append(
+                _dialogue(world, f"{name}-{kind}", f"videos/{name}.mp4", events, asked, rng)
+            )
+    return tuple(made)
+
+
+def _ask(
+    world: World, events: tuple[Event, ...], kind: str, rng: np.random.Generator
+) -> tuple[Asked, ...] | None:
+    """The questions of a dialogue; each has a window in the target segment, else None."""
+    first = Asked(0, kind, _wording(world, kind, rng))
+    if rng.random() < world.two_questions:
+        others = [other for other in world.questions if other != kind]
+        turns = range(world.history_turns + 2, world.turns - 1)
+        pairs = [(other, turn) for other in others for turn in turns]
+        for index in rng.permutation(len(pairs)):
+            other, turn = pairs[index]
+            asked = (first, Asked(turn, other, _wording(world, other, rng)))
+            if _all_have_windows(world, events, asked):
+                return asked
+    return (first,) if _all_have_windows(world, events, (first,)) else None
+
+
+def _all_have_windows(world: World, events: tuple[Event, ...], asked: tuple[Asked, ...]) -> bool:
+    target = [a for a in answers(world, events, asked) if a.start >= world.target_start]
+    return {a.question for a in target} == {question.text for question in asked}
+
+
+def _wording(world: World, kind: str, rng: np.random.Generator) -> str:
+    return QUESTIONS[kind][int(rng.integers(world.wordings))]
+
+
+def _dialogue(
+    world: World,
+    record: str,
+    video: str,
+    events: tuple[Event, ...],
+    asked: tuple[Asked, ...],
+    rng: np.random.Generator,
+) -> Dialogue:
+    windows = answers(world, events, asked)
+    replies = teacher(world, windows, rng)
+    texts = {question.turn: question.text for question in asked}
+    turns = tuple(
+        Turn(
+            frames=tuple(Frame(video, time) for time in _frame_times(world, turn)),
+            text=texts.get(turn, ""),
+            time=world.decision_times[turn],
+            reply=replies[turn] or SILENCE,
+        )
+        for turn in range(world.turns)
+    )
+    return Dialogue(id=record, turns=turns, windows=tuple(map(_window, windows)), system=SYSTEM)
+
+
+def _frame_times(world: World, turn: int) -> list[float]:
+    """A frame ends its interval: the last one of a turn shows what is on screen at the decision."""
+    first = turn * world.frames_per_turn + 1
+    return [round((first + f) * world.frame_interval, 6) for f in range(world.frames_per_turn)]
+
+
+def _window(answer: Answer) -> Window:
+    return Window(
+        answer.start, answer.end, answer.question, answer.text, event_end=answer.event_end
+    )
+
+
+def _manifest(world: World, counts: dict[str, int], seed: int) -> dict:
+    setting = json.loads(json.dumps(dataclasses.asdict(world)))
+    return {"format": FORMAT, "world": setting, "videos": counts, "seed": seed}
+
+
+def _is_finished(files: WorldFiles, wanted: dict) -> bool:
+    """True if `files` holds the wanted set, False if nothing is there; InputError for all else."""
+    if not files.root.exists() or (files.root.is_dir() and not any(files.root.iterdir())):
+        return False
+    try:
+        found = json.loads(files.manifest.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "is there but is no finished world; remove it or choose another folder", file=files.root
+        ) from error
+    for key in wanted:
+        if found.get(key) != wanted[key]:
+            raise InputError(
+                f"holds a world with another {_difference(found.get(key), wanted[key], key)}; "
+                "remove it or choose another folder",
+                file=files.root,
+            )
+    return True
+
+
+def _difference(found: object, wanted: object, key: str) -> str:
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for name in wanted:
+            if found.get(name) != wanted[name]:
+                return _difference(found.get(name), wanted[name], f"{key}.{name}")
+    return f"{key} ({found!r}, asked for {wanted!r})"
+
+
+def _make(
+    files: WorldFiles,
+    world: World,
+    counts: dict[str, int],
+    seed: int,
+    manifest: dict,
+    progress: bool,
+) -> None:
+    part = WorldFiles(files.root.parent / f".{files.root.name}.part")
+    shutil.rmtree(part.root, ignore_errors=True)
+    part.videos.mkdir(parents=True)
+    with Progress(disable=not progress) as bar:
+        task = bar.add_task(f"world in {files.root}", total=sum(counts.values()))
+        for split in SPLITS:
+            dialogues: list[Dialogue] = []
+            for clip in clips(world, split, counts[split], seed):
+                draw_video(part.videos / f"{clip.name}.mp4", world, clip.events, clip.seed)
+                dialogues += clip.dialogues
+                bar.advance(task)
+            mmduet2_sft.write(dialogues, part.sft(split), root=part.root)
+            records = [rl_record(world, d) for d in dialogues]
+            mmduet2_rl.write(records, part.rl(split), root=part.root)
+    part.manifest.write_text(json.dumps(manifest, indent=1) + "\n")
+    if files.root.exists():
+        files.root.rmdir()
+    os.replace(part.root, files.root)
+
+
+def _setting(text: str) -> tuple[str, object]:
+    name, mark, value = text.partition("=")
+    if not mark:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form field=value")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Makes a set from the command line; bad settings end in one line and status 2."""
+    parser = argparse.ArgumentParser(prog="python -m turnwise_jax.worlds.streamworld")
+    parser.add_argument("--out", required=True, help="folder of the set")
+    parser.add_argument("--world", choices=sorted(WORLDS), default="demo")
+    parser.add_argument("--train", type=int, default=250, help="videos to train on")
+    parser.add_argument("--test", type=int, default=60, help="held-out videos")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="change one field of the world, in JSON: --set window=[4,8]",
+    )
+    args = parser.parse_args(argv)
+    try:
+        base = dataclasses.asdict(WORLDS[args.world])
+        world = World.from_dict({**base, **dict(args.set)})
+        files = generate(args.out, world, train=args.train, test=args.test, seed=args.seed)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(files.root)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
