@@ -50,9 +50,11 @@ def policy_gradient_terms(
     total, count = reduce_tokens(
         loss_A, mask_A, turn_A, num_turns=advantage_K.shape[0], reduction=reduction
     )
-    return Terms(
-        total, count, **ratio_statistics(ratio_A, advantage_A, actions, clip_low, clip_high)
+    clipped_A = kernels.clipped_tokens(
+        ratio_A, advantage_A, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
     )
+    means, maxima = statistics(actions, ratio_A, clipped_A)
+    return Terms(total, count, means, maxima)
 
 
 def reduce_tokens(
@@ -73,23 +75,28 @@ def reduce_tokens(
     return mean, mask_A.any().astype(jnp.float32)
 
 
-def ratio_statistics(
-    ratio_A: Array, advantage_A: Array, actions: Actions, clip_low: float, clip_high: float
-) -> dict[str, dict[str, Array]]:
-    """What to watch beside a loss that is zero by construction: ratios, clipping, log-probs."""
+def statistics(
+    actions: Actions, ratio_A: Array, clipped_A: Array
+) -> tuple[dict[str, tuple[Array, Array]], dict[str, Array]]:
+    """What to watch beside a loss that is zero by construction: ratios, clipping, log-probs.
+
+    Returns:
+      (means as (sum, count), maxima).
+    """
     mask_A = actions.mask_A
-    ratio_A = lax.stop_gradient(jnp.where(mask_A, ratio_A, 1.0))
-    clipped_A = jnp.where(
-        advantage_A > 0, ratio_A > 1.0 + clip_high, (advantage_A < 0) & (ratio_A < 1.0 - clip_low)
-    )
+
+    def total(value_A: Array) -> Array:
+        return lax.stop_gradient(jnp.where(mask_A, value_A, 0.0).sum())
+
     tokens = mask_A.sum(dtype=jnp.float32)
-    logp_A = lax.stop_gradient(jnp.where(mask_A, actions.logp_A, 0.0))
-    off_A = jnp.where(mask_A, jnp.abs(ratio_A - 1.0), 0.0)
-    return {
-        "means": {
-            "ratio": (jnp.where(mask_A, ratio_A, 0.0).sum(), tokens),
-            "clip_fraction": (jnp.where(mask_A, clipped_A, False).sum(dtype=jnp.float32), tokens),
-            "logp": (logp_A.sum(), tokens),
-        },
-        "maxima": {"ratio_off_one_max": off_A.max()},
+    off_A = lax.stop_gradient(jnp.where(mask_A, jnp.abs(ratio_A - 1.0), 0.0))
+    gap_A = lax.stop_gradient(
+        jnp.where(mask_A, jnp.abs(actions.old_logp_A - actions.sampler_logp_A), 0.0)
+    )
+    means = {
+        "ratio": (total(ratio_A), tokens),
+        "clip_fraction": (total(clipped_A.astype(jnp.float32)), tokens),
+        "logp": (total(actions.logp_A), tokens),
+        "sampler_gap": (gap_A.sum(), tokens),  # trainer against sampler, same tokens
     }
+    return means, {"ratio_off_one_max": off_A.max(), "sampler_gap_max": gap_A.max()}

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
+from turnwise_jax import kernels
 from turnwise_jax.algorithms.policy_gradient import REDUCTIONS, reduce_tokens
 from turnwise_jax.algorithms.types import Actions, Terms
 
@@ -27,7 +28,7 @@ def loss(actions: Actions, advantage_K: Array, settings: Settings) -> Terms:
     ``advantage_K`` is not used; its length says how many turns there can be.
     """
     mask_A = actions.mask_A
-    nll_A = jnp.where(mask_A, -actions.logp_A, 0.0)
+    nll_A = kernels.cross_entropy(actions.logp_A, mask_A)
     turn_A = jnp.where(mask_A, actions.turn_id_A, 0)
     total, count = reduce_tokens(
         nll_A, mask_A, turn_A, num_turns=advantage_K.shape[0], reduction=settings.reduction

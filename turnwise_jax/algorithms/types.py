@@ -13,6 +13,7 @@ class Actions(NamedTuple):
 
     logp_A: Array  # f32, under the policy being trained
     old_logp_A: Array  # f32, under the policy that the ratio is taken against
+    sampler_logp_A: Array  # f32, as recorded while sampling; zeros for given replies
     mask_A: Array  # bool, real action tokens
     turn_id_A: Array  # i32, decision turn of each token, 0..K-1
 

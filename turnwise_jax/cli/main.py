@@ -5,8 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from turnwise_jax.errors import InputError
+
+# Defaults that the user's own environment overrides; set before jax and transformers load.
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "JAX_COMPILATION_CACHE_DIR": str(Path.home() / ".cache" / "turnwise_jax" / "compiled"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
+}
 
 USAGE = """usage: turnwise COMMAND [--config=FILE.py] [--config.field=value] [--flag=value]
 
@@ -87,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"turnwise: unknown command {name!r}; see `turnwise --help`", file=sys.stderr)
         return 2
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    for variable, value in ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
     try:
         COMMANDS[name](rest)
     except InputError as error:

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from turnwise_jax.data.pipeline import make_loader, probe_grids
+from turnwise_jax.data.pipeline import Grid, Loader, make_loader, probe_grids
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.kernels import RewardWeights
+from turnwise_jax.progress import ProgressBar
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_trajectories
 from turnwise_jax.rollout.policy import Policy
@@ -39,27 +40,59 @@ class Collected:
     tokens: int
 
 
+def measure(
+    dialogues: Sequence[Dialogue], policy: Policy, *, on_bad_record: str
+) -> tuple[list[Dialogue], list[list[Grid]], list[str]]:
+    """Vision grids of every dialogue from file headers, so that all shapes are known up front.
+
+    Returns:
+      (dialogues whose media can be opened, their grids, one line for each of the others).
+
+    Raises:
+      InputError: a medium that cannot be opened, under ``on_bad_record="raise"``.
+    """
+    usable, grids, skipped = [], [], []
+    with ProgressBar("reading headers", len(dialogues)) as bar:
+        for dialogue in dialogues:
+            try:
+                grids.append(probe_grids(dialogue, policy.spec))
+                usable.append(dialogue)
+            except InputError as error:
+                if on_bad_record == "raise":
+                    raise
+                skipped.append(str(error))
+            bar.update()
+    return usable, grids, skipped
+
+
 def make_collector(
     config: ConfigDict,
     policy: Policy,
     dialogues: Sequence[Dialogue],
+    grids: Sequence[Sequence[Grid]],
     skipped: list[str],
     algorithm: ModuleType,
     settings: Any,
     iterations: int,
 ) -> SupervisedCollector | RolloutCollector:
-    """The collector that the config's algorithm needs."""
+    """The collector that the config's algorithm needs.
+
+    Args:
+      dialogues, grids: usable records and their vision grids, from ``measure``.
+      skipped: lines about records left out; bad media found while reading are added.
+      iterations: batches in all.
+    """
     loader = make_loader(
         dialogues,
         policy.spec,
         batch_size=config.data.batch_size,
         seed=config.run.seed,
         shuffle=config.data.shuffle,
+        steps=iterations,
         workers=config.data.workers,
         on_bad_record=config.data.on_bad_record,
         skipped=skipped,
     )
-    grids = [probe_grids(dialogue, policy.spec) for dialogue in dialogues]
     if config.algorithm.name == "sft":
         buckets = RowShapes.for_dialogues(
             dialogues,
@@ -68,7 +101,7 @@ def make_collector(
             batch_size=config.data.batch_size,
             buckets=config.shapes.row_buckets,
         )
-        return SupervisedCollector(policy, loader, buckets)
+        return SupervisedCollector(policy, loader, skipped, buckets)
     buckets = Shapes.for_dialogues(
         dialogues,
         grids,
@@ -84,10 +117,14 @@ def make_collector(
     )
     reward = config.reward
     judge = dict(config.judge)
-    judge["cache"] = judge["cache"] or f"{config.run.dir}/judge_cache.jsonl"
+    if judge["kind"] == "rule":
+        judge["cache"] = ""  # asking again is cheaper than looking up
+    elif not judge["cache"]:
+        judge["cache"] = f"{config.run.dir}/judge_cache.jsonl"
     return RolloutCollector(
         policy=policy,
         loader=loader,
+        skipped=skipped,
         engine=StreamEngine(policy, sampling, buckets),
         judge=make_judge(judge),
         judge_cache=judge["cache"],
@@ -117,8 +154,11 @@ def make_collector(
 class SupervisedCollector:
     """Dialogues with given replies as rows."""
 
-    def __init__(self, policy: Policy, loader: Any, buckets: Sequence[RowShapes]):
-        self._policy, self._loader, self._buckets = policy, loader, buckets
+    def __init__(
+        self, policy: Policy, loader: Loader, skipped: list[str], buckets: Sequence[RowShapes]
+    ):
+        self._policy, self._loader, self._skipped = policy, loader, skipped
+        self._buckets = buckets
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
         began = time.perf_counter()
@@ -126,14 +166,18 @@ class SupervisedCollector:
         waited = time.perf_counter() - began
         vision, rows, shapes = sft_rows(examples, self._policy, self._buckets)
         batch = as_batch(vision, rows, np.zeros((shapes.batch, shapes.turns), np.float32))
-        metrics = {"epoch_examples": len(examples), "row_tokens": shapes.length}
+        metrics = {"trained_tokens": int(rows.action_mask.sum())}
         return Collected(batch, metrics, {"data_wait": waited}, [], int(rows.valid.sum()))
 
     def position(self) -> dict[str, Any]:
-        return {"loader": self._loader.get_state()}
+        return {"loader": self._loader.get_state(), "skipped": self._skipped}
 
     def seek(self, position: dict[str, Any]) -> None:
         self._loader.set_state(position["loader"])
+        self._skipped[:] = position["skipped"]
+
+    def close(self) -> None:
+        self._loader.close()
 
     def shapes(self) -> list[Batch]:
         """One empty batch per bucket, for compiling ahead of the first step."""
@@ -150,7 +194,8 @@ class RolloutCollector:
     """Samples, judges and credits: lines 7-23 of the TurnWise paper's Algorithm 1."""
 
     policy: Policy
-    loader: Any
+    loader: Loader
+    skipped: list[str]
     engine: StreamEngine
     judge: Any
     judge_cache: str
@@ -191,10 +236,19 @@ class RolloutCollector:
         return Collected(batch, metrics, clock.laps, groups, int(rows.valid.sum()))
 
     def position(self) -> dict[str, Any]:
-        return {"loader": self.loader.get_state(), "judge_cache": self.judge_cache}
+        return {
+            "loader": self.loader.get_state(),
+            "skipped": self.skipped,
+            "judge_cache": self.judge_cache,
+        }
 
     def seek(self, position: dict[str, Any]) -> None:
         self.loader.set_state(position["loader"])
+        self.skipped[:] = position["skipped"]
+
+    def close(self) -> None:
+        self.loader.close()
+        self.judge.close()
 
     def shapes(self) -> list[Batch]:
         """One empty batch per pair of rollout and row bucket, for compiling ahead."""

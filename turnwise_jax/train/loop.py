@@ -43,6 +43,9 @@ class Collector(Protocol):
     def shapes(self) -> list[Batch]:
         """An empty batch of every shape that can come."""
 
+    def close(self) -> None:
+        """Release threads and connections."""
+
 
 @dataclass
 class Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.data.load import load_dialogues
+from turnwise_jax.data.pipeline import Grid
+from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.policy import Policy
-from turnwise_jax.train.collect import make_collector
+from turnwise_jax.train.collect import make_collector, measure
 from turnwise_jax.train.config import algorithm_settings, validate
 from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.loop import Run, fit
@@ -62,8 +65,15 @@ def train(config: ConfigDict) -> tuple[Path, bool]:
         user_turns=config.data.user_turns or None,
         on_bad_record=config.data.on_bad_record,
     )
-    run = build(config, directory, policy, dialogues, skipped)
-    state, finished = fit(run)
+    dialogues, grids, unreadable = measure(
+        dialogues, policy, on_bad_record=config.data.on_bad_record
+    )
+    skipped += unreadable
+    run = build(config, directory, policy, dialogues, grids, skipped)
+    try:
+        state, finished = fit(run)
+    finally:
+        run.collect.close()
     if finished:
         if config.run.export:
             export(policy, state, directory / EXPORT)
@@ -72,7 +82,12 @@ def train(config: ConfigDict) -> tuple[Path, bool]:
 
 
 def build(
-    config: ConfigDict, directory: Path, policy: Policy, dialogues: list[Any], skipped: list[str]
+    config: ConfigDict,
+    directory: Path,
+    policy: Policy,
+    dialogues: Sequence[Dialogue],
+    grids: Sequence[Sequence[Grid]],
+    skipped: list[str],
 ) -> Run:
     """All parts of a run, from a loaded policy and its data."""
     batch_size = config.data.batch_size
@@ -87,7 +102,9 @@ def build(
     algorithm = ALGORITHMS[config.algorithm.name]
     optimizer = make_optimizer(config.optimizer, iterations * config.optimizer.inner_epochs)
     state = create_state(policy.params, optimizer, config.policy.freeze)
-    collect = make_collector(config, policy, dialogues, skipped, algorithm, settings, iterations)
+    collect = make_collector(
+        config, policy, dialogues, grids, skipped, algorithm, settings, iterations
+    )
     rl = "rollout" in config
     return Run(
         directory=directory,

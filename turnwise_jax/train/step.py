@@ -51,9 +51,9 @@ def train_step(
     def micro_loss(trained: nnx.State, media: Any, rows: Batch) -> tuple[Array, Terms]:
         logp = forward.logprobs(nnx.merge_state(trained, state.frozen), media, rows)
         old = lax.stop_gradient(logp) if fresh else rows.old_logp_NA
-        actions = Actions(logp, old, rows.action_mask_NA, rows.turn_id_NA)
+        actions = Actions(logp, old, rows.sampler_logp_NA, rows.action_mask_NA, rows.turn_id_NA)
         terms = reduce_terms(jax.vmap(loss)(actions, rows.advantage_NK))
-        return terms.total, sampler_gap(terms, logp, rows)
+        return terms.total, terms
 
     def micro_step(sums: Any, rows: Batch) -> tuple[Any, Terms]:
         grads, terms = jax.grad(micro_loss, argnums=(0, 1), has_aux=True)(
@@ -69,17 +69,6 @@ def train_step(
     count = jnp.maximum(terms.count, 1.0)
     grads = jax.tree.map(lambda g: (g / count).astype(g.dtype), grads)
     return apply_update(state, grads, terms, terms.total / count, optimizer)
-
-
-def sampler_gap(terms: Terms, logp_NA: Array, rows: Batch) -> Terms:
-    """Add how far the trainer's log-probs are from those recorded while sampling."""
-    gap = jnp.where(rows.action_mask_NA, jnp.abs(logp_NA - rows.sampler_logp_NA), 0.0)
-    gap = lax.stop_gradient(gap)
-    tokens = rows.action_mask_NA.sum(dtype=jnp.float32)
-    return terms._replace(
-        means={**terms.means, "sampler_gap": (gap.sum(), tokens)},
-        maxima={**terms.maxima, "sampler_gap_max": gap.max()},
-    )
 
 
 def apply_update(
