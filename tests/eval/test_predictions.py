@@ -18,6 +18,7 @@ FULL = Prediction(
     history=("Before.",),
     video="v.mp4",
     group=3,
+    step=5,
     quality=((None, None), (2.0, None)),
     repetitive=(None, 0.0),
 )
@@ -65,7 +66,7 @@ def test_a_whole_last_line_without_its_newline_is_kept(tmp_path):
 
 def test_other_fields_are_left_alone(tmp_path):
     path = tmp_path / "groups.jsonl"
-    path.write_text(json.dumps({**FULL.to_json(), "step": 7, "advantages": [0.5, None]}) + "\n")
+    path.write_text(json.dumps({**FULL.to_json(), "reward": 0.7, "advantages": [0.5, None]}) + "\n")
     assert read_predictions(path) == [FULL]
 
 
@@ -98,6 +99,7 @@ def test_a_missing_file_is_one_clear_line(tmp_path):
         ),
         ({"history": "x"}, "history", "must be a list"),
         ({"group": [1]}, "group", "must be text or an integer"),
+        ({"step": 1.5}, "step", "must be an integer"),
         ({"quality": [[None, None]]}, "quality", "has 1 rows for 2 decisions"),
         ({"quality": [[0], [1, 2]]}, "quality[0]", "has 1 entries, not 2"),
         ({"quality": [[0, 0], [1, 5]]}, "quality[1]", "must lie between 0 and 4"),

@@ -58,9 +58,7 @@ def test_given_and_fresh_judgements_mix_in_place():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.4, 1.0])
 def test_advantages_are_eq_5_within_each_group(alpha):
-    other = [
-        dataclasses.replace(p, id=f"q#{n}", group="q") for n, p in enumerate([RIGHT, QUIET])
-    ]
+    other = [dataclasses.replace(p, id=f"q#{n}", group="q") for n, p in enumerate([RIGHT, QUIET])]
     mixed = [EXAMPLE, other[0], QUIET, other[1], RIGHT]
     credits, _ = assign_credit(mixed, RuleJudge(), alpha=alpha, eps=1e-6, clip=1.1)
     for members in ([0, 2, 4], [1, 3]):

@@ -1,7 +1,8 @@
 """Evaluation: run a policy over dialogues, score what it said, report it with intervals.
 
 ``predictions``  the JSON-lines form of finished dialogues
-``generate``     a policy run over dialogues, resumable item by item, and its controls
+``generate``     a policy run over dialogues, resumable item by item
+``controls``     silence, speaking always, another video's frames
 ``scoring``      eq. 1, prefix scores and credit of finished dialogues
 ``streaming``    the report on dialogues with annotated reply windows
 ``bootstrap``    averages over dialogues with intervals over videos

@@ -10,10 +10,11 @@ One object per line::
      "history": ["..."],                  non-silent replies given before the first decision
      "video": "videos/7.mp4",             what confidence intervals resample; default: the id
      "group": 12,                         shared by the rollouts of one prompt
+     "step": 40,                          training step; groups of different steps are different
      "quality": [[null], [4]],            judge scores 0..4 per reply and window, null = none
      "repetitive": [null, 0]}             judgements per reply, 1 yes, 0 no, null = none
 
-The last five are optional, and other fields are left alone, so that logs with more in them (the
+The last six are optional, and other fields are left alone, so that logs with more in them (the
 ``groups.jsonl`` of a training run) read as they are. The file of a killed process may end in a
 torn line; it is left out on reading and cut off before the next append.
 """
@@ -50,6 +51,7 @@ class Prediction:
     history: tuple[str, ...] = ()
     video: str = ""
     group: str | int | None = None
+    step: int | None = None
     quality: tuple[Scores, ...] | None = None
     repetitive: Scores | None = None
 
@@ -81,6 +83,8 @@ class Prediction:
             record["video"] = self.video
         if self.group is not None:
             record["group"] = self.group
+        if self.step is not None:
+            record["step"] = self.step
         if self.quality is not None:
             record["quality"] = [list(row) for row in self.quality]
         if self.repetitive is not None:
@@ -220,6 +224,7 @@ class _Reader:
             history=self._texts("history", self.record.get("history") or []),
             video=self._text("video", self.record.get("video") or ""),
             group=self._group(),
+            step=self._step(),
             quality=self._quality(len(times), len(windows)),
             repetitive=self._repetitive(len(times)),
         )
@@ -246,6 +251,12 @@ class _Reader:
         if group is not None and not isinstance(group, str | int):
             self._refuse("group", "must be text or an integer")
         return group
+
+    def _step(self) -> int | None:
+        step = self.record.get("step")
+        if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
+            self._refuse("step", "must be an integer")
+        return step
 
     def _quality(self, turns: int, windows: int) -> tuple[Scores, ...] | None:
         value = self.record.get("quality")

@@ -111,8 +111,8 @@ def assign_credit(
 ) -> tuple[list[Credit], JudgeStats]:
     """Reward terms, prefix scores and advantages of every dialogue, in order.
 
-    Dialogues with the same ``group`` are the rollouts of one prompt, wherever they stand in the
-    list; groups may have any sizes.
+    Dialogues with the same ``group`` (and training ``step``, if they have one) are the rollouts of
+    one prompt, wherever they stand in the list; groups may have any sizes.
 
     Args:
       alpha, eps, clip: eq. 5's interpolation, the divisor's epsilon, the bound on advantages.
@@ -162,10 +162,10 @@ def _advantages(
     alpha: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Shared ``[N]`` and turn-level ``[N, K]`` advantages; NaN for dialogues without a group."""
-    members: dict[str | int, list[int]] = {}
+    members: dict[tuple[int | None, str | int], list[int]] = {}
     for n, prediction in enumerate(predictions):
         if prediction.group is not None:
-            members.setdefault(prediction.group, []).append(n)
+            members.setdefault((prediction.step, prediction.group), []).append(n)
     shared_N = np.full(len(predictions), np.nan)
     turn_NK = np.full(mask_NK.shape, np.nan)
     if not members:

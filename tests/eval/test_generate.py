@@ -1,0 +1,173 @@
+"""Running a policy over dialogues: resumable, in order, and never mixing settings."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.tiny import load_policy, make_checkpoint
+from turnwise_jax.data.records import Dialogue, Frame, Turn, Window
+from turnwise_jax.errors import InputError
+from turnwise_jax.eval import generate as module
+from turnwise_jax.eval.controls import forced_to_speak, swap_frames
+from turnwise_jax.eval.generate import Decoding, fingerprint, generate
+from turnwise_jax.eval.predictions import read_predictions
+from turnwise_jax.rollout.sampling import Sampling
+
+GREEDY = Decoding(new_tokens=6, batch_size=2)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("policy")
+    make_checkpoint(directory, marker_gain=1.0)
+    return load_policy(directory)
+
+
+@pytest.fixture(scope="module")
+def dialogues(tmp_path_factory):
+    """Five short videos as folders of noise pictures."""
+    root = tmp_path_factory.mktemp("media")
+    rng = np.random.default_rng(0)
+    return [make_dialogue(root / f"v{i}", rng) for i in range(5)]
+
+
+def make_dialogue(folder, rng) -> Dialogue:
+    folder.mkdir()
+    turns = []
+    for k in range(3):
+        file = folder / f"{k}.png"
+        Image.fromarray(rng.integers(0, 256, (56, 56, 3), np.uint8)).save(file)
+        text = "What is the red square doing?" if k == 0 else ""
+        turns.append(Turn((Frame(str(file)),), text, 2.0 * (k + 1), "NO REPLY" if not k else None))
+    return Dialogue(folder.name, tuple(turns), (Window(3.0, 5.0, "q", "a"),), history=("said",))
+
+
+@pytest.fixture(scope="module")
+def whole(policy, dialogues, tmp_path_factory):
+    """An uninterrupted run: (predictions, bytes of its file)."""
+    path = tmp_path_factory.mktemp("whole") / "p.jsonl"
+    return generate(policy, dialogues, path, decoding=GREEDY), path.read_bytes()
+
+
+def copy_run(whole, policy, dialogues, path, size) -> None:
+    """The files of a run that was killed after writing `size` bytes."""
+    module._claim(path, module._settings(policy, dialogues, GREEDY))
+    path.write_bytes(whole[1][:size])
+
+
+def test_every_dialogue_comes_once_in_order_with_its_record(whole, dialogues):
+    predictions, _ = whole
+    assert [p.id for p in predictions] == [d.id for d in dialogues]
+    for prediction, dialogue in zip(predictions, dialogues, strict=True):
+        assert prediction.times == (4.0, 6.0)
+        assert len(prediction.replies) == 2
+        assert prediction.windows == dialogue.windows
+        assert prediction.history == ("said",)
+        assert prediction.cluster.endswith(dialogue.id)
+    assert any(reply for p in predictions for reply in p.replies)
+
+
+@pytest.mark.parametrize("lines_and_half", [0.5, 1.0, 2.5, 4.5])
+def test_a_killed_run_goes_on_and_ends_the_same(
+    whole, policy, dialogues, tmp_path, lines_and_half, monkeypatch
+):
+    predictions, data = whole
+    ends = [0, *(i + 1 for i, byte in enumerate(data) if byte == ord("\n"))]
+    kept, part = int(lines_and_half), lines_and_half % 1
+    size = ends[kept] + int(part * (ends[kept + 1] - ends[kept]))
+    path = tmp_path / "p.jsonl"
+    copy_run(whole, policy, dialogues, path, size)
+    run = []
+    monkeypatch.setattr(
+        module,
+        "load_example",
+        lambda d, spec, load=module.load_example: run.append(d) or load(d, spec),
+    )
+    assert generate(policy, dialogues, path, decoding=GREEDY) == predictions
+    assert sorted(d.id for d in run) == sorted(d.id for d in dialogues[kept:])
+    assert sorted(path.read_bytes().splitlines()) == sorted(data.splitlines())
+
+
+def test_a_finished_file_needs_no_media(whole, policy, dialogues, tmp_path, monkeypatch):
+    path = tmp_path / "p.jsonl"
+    copy_run(whole, policy, dialogues, path, len(whole[1]))
+    monkeypatch.setattr(module, "probe_grids", None)
+    assert generate(policy, dialogues, path, decoding=GREEDY) == whole[0]
+
+
+def test_other_settings_are_refused(whole, policy, dialogues, tmp_path):
+    path = tmp_path / "p.jsonl"
+    copy_run(whole, policy, dialogues, path, 0)
+    changed = dataclasses.replace(GREEDY, new_tokens=7)
+    with pytest.raises(InputError, match=r"another new_tokens \(6, now 7\)"):
+        generate(policy, dialogues, path, decoding=changed)
+    with pytest.raises(InputError, match="another dialogues"):
+        generate(policy, swap_frames(dialogues), path, decoding=GREEDY)
+    with pytest.raises(InputError, match="another banned_tokens"):
+        generate(forced_to_speak(policy), dialogues, path, decoding=GREEDY)
+    path.with_suffix(".settings.json").unlink()
+    with pytest.raises(InputError, match=r"no readable p\.settings\.json"):
+        generate(policy, dialogues, path, decoding=GREEDY)
+
+
+def test_groups_are_sampled_runs_of_one_dialogue(policy, dialogues, tmp_path):
+    decoding = Decoding(Sampling(temperature=1.3), 6, batch_size=2, group_size=3)
+    made = generate(policy, dialogues[:2], tmp_path / "p.jsonl", decoding=decoding)
+    names = [f"{d.id}/{g}" for d in dialogues[:2] for g in range(3)]
+    assert [(p.id, p.group) for p in made] == [(name, name[:2]) for name in names]
+    assert len({p.replies for p in made}) > 2
+    assert read_predictions(tmp_path / "p.jsonl") == made
+
+
+def test_bad_media_stop_or_are_skipped_and_listed(policy, dialogues, tmp_path):
+    broken = dataclasses.replace(
+        dialogues[0], id="broken", turns=(Turn((Frame("nowhere.png"),), "q", 2.0),)
+    )
+    mixed = [dialogues[0], broken]
+    with pytest.raises(InputError, match=r"'broken'.*turns\[0\]\.frames\[0\]"):
+        generate(policy, mixed, tmp_path / "a.jsonl", decoding=GREEDY)
+    skipped: list[str] = []
+    made = generate(
+        policy,
+        mixed,
+        tmp_path / "b.jsonl",
+        decoding=GREEDY,
+        on_bad_record="skip",
+        skipped=skipped,
+    )
+    assert [p.id for p in made] == [dialogues[0].id]
+    assert len(skipped) == 1
+    assert "nowhere.png" in skipped[0]
+
+
+def test_two_dialogues_of_one_name_are_refused(policy, dialogues, tmp_path):
+    with pytest.raises(InputError, match="another dialogue has the same name"):
+        generate(policy, dialogues[:1] * 2, tmp_path / "p.jsonl", decoding=GREEDY)
+
+
+def test_a_policy_forced_to_speak_cannot_say_silence(policy):
+    first = policy.vocab.encode("NO REPLY")[0]
+    assert policy.allowed[first]
+    assert not forced_to_speak(policy).allowed[first]
+    assert (policy.allowed & ~forced_to_speak(policy).allowed).sum() == 1
+
+
+def test_the_fingerprint_sees_one_changed_weight(policy, tmp_path):
+    for file in policy.directory.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert fingerprint(tmp_path) == fingerprint(policy.directory)
+    weights = next(tmp_path.glob("*.safetensors"))
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(data)
+    assert fingerprint(tmp_path) != fingerprint(policy.directory)
+
+
+def test_greedy_groups_make_no_sense():
+    with pytest.raises(InputError, match="group_size"):
+        Decoding(group_size=4)

@@ -1,0 +1,294 @@
+"""A policy run over streaming dialogues, its own replies as context, resumable item by item.
+
+Beside the predictions ``NAME.jsonl`` stands ``NAME.settings.json``: checkpoint, decoding and data
+that they were made with. A killed run goes on where it stopped; a file that was made with other
+settings is refused instead of being mixed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnwise_jax.data.pipeline import Example, load_example, probe_grids
+from turnwise_jax.data.records import Dialogue
+from turnwise_jax.errors import InputError
+from turnwise_jax.eval.controls import video_of
+from turnwise_jax.eval.files import write_text
+from turnwise_jax.eval.predictions import Prediction, PredictionWriter, read_predictions
+from turnwise_jax.progress import ProgressBar
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.sampling import Sampling
+from turnwise_jax.rollout.shapes import Shapes
+from turnwise_jax.rollout.stream import Rollouts, StreamEngine
+
+_CHUNKS, _CHUNK_BYTES = 64, 1 << 16
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How replies are chosen; the default is the papers': greedy, one run of each dialogue.
+
+    ``new_tokens``: most tokens of a reply, end marker included. ``batch_size``: dialogues at once.
+    ``group_size``: runs of each dialogue, more than one only with sampling. ``buckets``: shapes.
+    """
+
+    sampling: Sampling = field(default_factory=lambda: Sampling(greedy=True))
+    new_tokens: int = 100
+    batch_size: int = 8
+    group_size: int = 1
+    seed: int = 0
+    buckets: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("new_tokens", "batch_size", "group_size", "buckets"):
+            if getattr(self, name) < 1:
+                raise InputError(f"must be at least 1, got {getattr(self, name)}", field=name)
+        if self.sampling.greedy and self.group_size > 1:
+            raise InputError("greedy runs of one dialogue are all equal; use 1", field="group_size")
+
+
+def generate(
+    policy: Policy,
+    dialogues: Sequence[Dialogue],
+    path: str | os.PathLike[str],
+    *,
+    decoding: Decoding | None = None,
+    on_bad_record: str = "raise",
+    skipped: list[str] | None = None,
+    title: str = "evaluate",
+) -> list[Prediction]:
+    """Run ``policy`` over the open turns of every dialogue and keep what it says in ``path``.
+
+    Args:
+      policy: with its parameters.
+      dialogues: given turns are context, open ones are decided. Names must differ.
+      path: JSON lines, appended to dialogue by dialogue; what is there is kept and not run again.
+      decoding: how.
+      on_bad_record: "raise", or "skip" to leave out dialogues whose media cannot be used.
+      skipped: under "skip" one line for each of them is appended here.
+      title: of the progress bar.
+
+    Returns:
+      All predictions, in the order of ``dialogues``; ``group_size`` of each.
+
+    Raises:
+      InputError: names file, record and field; also if ``path`` was made with other settings.
+    """
+    decoding = decoding or Decoding()
+    path = Path(path)
+    _check_names(dialogues)
+    _claim(path, _settings(policy, dialogues, decoding))
+    done = {p.id: p for p in read_predictions(path)} if path.exists() else {}
+    wanted = {name: d.id for d in dialogues for name in _names(d, decoding.group_size)}
+    for name in done:
+        if name not in wanted:
+            raise InputError("is no dialogue of this set", file=path, record=name)
+    if len(done) < len(wanted):
+        bad = _Refusals(on_bad_record, skipped)
+        usable, grids = _measure(dialogues, policy, bad)
+        todo = [d for d in usable if not done.keys() >= set(_names(d, decoding.group_size))]
+        engine = _engine(policy, usable, grids, decoding)
+        with (
+            PredictionWriter(path) as writer,
+            ProgressBar(title, len(usable), done=len(usable) - len(todo)) as bar,
+        ):
+            for made in _run(engine, todo, decoding, bad, bar):
+                if made.id not in done:
+                    writer.write(made)
+                    done[made.id] = made
+    return [done[name] for name in wanted if name in done]
+
+
+def as_prediction(
+    dialogue: Dialogue, replies: Sequence[str], *, run: int | None = None
+) -> Prediction:
+    """A dialogue with what was said at its open turns; ``run`` numbers the rollouts of a group."""
+    return Prediction(
+        id=dialogue.id if run is None else f"{dialogue.id}/{run}",
+        times=tuple(turn.time for turn in dialogue.open_turns),
+        replies=tuple(replies),
+        windows=dialogue.windows,
+        history=dialogue.history,
+        video=video_of(dialogue),
+        group=None if run is None else dialogue.id,
+    )
+
+
+def fingerprint(directory: str | os.PathLike[str]) -> str:
+    """A short digest of a checkpoint directory: every file's name, size and 64 spread samples."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(directory).iterdir()):
+        if not file.is_file():
+            continue
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size};".encode())
+        with open(file, "rb") as handle:
+            for chunk in range(_CHUNKS):
+                handle.seek(chunk * max(size // _CHUNKS, 1))
+                digest.update(handle.read(_CHUNK_BYTES))
+    return digest.hexdigest()[:16]
+
+
+def _run(
+    engine: StreamEngine,
+    dialogues: Sequence[Dialogue],
+    decoding: Decoding,
+    bad: _Refusals,
+    bar: ProgressBar,
+) -> Iterator[Prediction]:
+    began, decisions = time.monotonic(), 0
+    for examples in _batches(dialogues, engine.policy, decoding.batch_size, bad):
+        rollouts = engine.rollout(
+            engine.policy.params, examples, group_size=decoding.group_size, seed=decoding.seed
+        )
+        yield from _predictions(rollouts, examples, decoding.group_size)
+        decisions += int(rollouts.turn_mask.sum()) * decoding.group_size
+        seconds = time.monotonic() - began
+        bar.update(len(examples), f"{decisions / seconds:.1f} decisions/s")
+
+
+def _predictions(
+    rollouts: Rollouts, examples: Sequence[Example], group_size: int
+) -> Iterator[Prediction]:
+    for example, runs in zip(examples, rollouts.text, strict=True):
+        count = len(example.dialogue.open_turns)
+        for run, replies in enumerate(runs):
+            number = None if group_size == 1 else run
+            yield as_prediction(example.dialogue, replies[:count], run=number)
+
+
+def _batches(
+    dialogues: Sequence[Dialogue], policy: Policy, size: int, bad: _Refusals
+) -> Iterator[list[Example]]:
+    """Batches of up to ``size`` examples; the next one is decoded while the caller computes."""
+    groups = [dialogues[start : start + size] for start in range(0, len(dialogues), size)]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+
+        def submit(group: Sequence[Dialogue]) -> list[Future[Example]]:
+            return [pool.submit(load_example, dialogue, policy.spec) for dialogue in group]
+
+        ahead = submit(groups[0]) if groups else []
+        for following in [*groups[1:], []]:
+            current, ahead = ahead, submit(following)
+            examples = [e for e in map(bad.result, current) if e is not None]
+            if examples:
+                yield examples
+
+
+class _Refusals:
+    """Media that cannot be used: raised, or collected as one line each."""
+
+    def __init__(self, on_bad_record: str, skipped: list[str] | None):
+        if on_bad_record not in ("raise", "skip"):
+            raise InputError(
+                f"must be 'raise' or 'skip', got {on_bad_record!r}", field="on_bad_record"
+            )
+        self.skip = on_bad_record == "skip"
+        self.skipped = [] if skipped is None else skipped
+
+    def result(self, future: Future[Example]) -> Example | None:
+        try:
+            return future.result()
+        except InputError as error:
+            self.take(error)
+            return None
+
+    def take(self, error: InputError) -> None:
+        if not self.skip:
+            raise error
+        if str(error) not in self.skipped:
+            self.skipped.append(str(error))
+
+
+def _measure(
+    dialogues: Sequence[Dialogue], policy: Policy, bad: _Refusals
+) -> tuple[list[Dialogue], list[Any]]:
+    """Dialogues whose media can be opened, and their vision grids."""
+    usable, grids = [], []
+    for dialogue in dialogues:
+        try:
+            grids.append(probe_grids(dialogue, policy.spec))
+            usable.append(dialogue)
+        except InputError as error:
+            bad.take(error)
+    if not usable:
+        raise InputError(f"no usable dialogue; the first bad one: {bad.skipped[0]}")
+    return usable, grids
+
+
+def _engine(
+    policy: Policy, dialogues: Sequence[Dialogue], grids: Sequence[Any], decoding: Decoding
+) -> StreamEngine:
+    """Shapes come from the whole set, so that a resumed run says exactly what the first would."""
+    shapes = Shapes.for_dialogues(
+        dialogues,
+        grids,
+        policy,
+        batch_size=min(decoding.batch_size, len(dialogues)),
+        new_tokens=decoding.new_tokens,
+        buckets=decoding.buckets,
+    )
+    return StreamEngine(policy, decoding.sampling, shapes)
+
+
+def _names(dialogue: Dialogue, group_size: int) -> list[str]:
+    if group_size == 1:
+        return [dialogue.id]
+    return [f"{dialogue.id}/{run}" for run in range(group_size)]
+
+
+def _check_names(dialogues: Sequence[Dialogue]) -> None:
+    seen: set[str] = set()
+    for dialogue in dialogues:
+        if dialogue.id in seen:
+            raise InputError(
+                "another dialogue has the same name", file=dialogue.file, record=dialogue.id
+            )
+        seen.add(dialogue.id)
+    if not dialogues:
+        raise InputError("no dialogue to evaluate")
+
+
+def _settings(policy: Policy, dialogues: Sequence[Dialogue], decoding: Decoding) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    for dialogue in dialogues:
+        digest.update(repr((dialogue.id, dialogue.turns, dialogue.windows)).encode())
+    return {
+        "policy": fingerprint(policy.directory),
+        "banned_tokens": int(np.sum(~policy.allowed)),
+        "dialogues": f"{len(dialogues)}-{digest.hexdigest()[:16]}",
+        **asdict(decoding),
+    }
+
+
+def _claim(path: Path, settings: dict[str, Any]) -> None:
+    """Write the settings beside new predictions, or refuse ones made with others."""
+    beside = path.with_suffix(".settings.json")
+    if not path.exists():
+        write_text(beside, json.dumps(settings, indent=2) + "\n")
+        return
+    try:
+        theirs = json.loads(beside.read_text())
+    except (OSError, ValueError):
+        raise InputError(
+            f"has no readable {beside.name} beside it, so it cannot be continued; remove it or "
+            "choose another file",
+            file=path,
+        ) from None
+    for name, value in settings.items():
+        if theirs.get(name) != value:
+            raise InputError(
+                f"was made with another {name} ({theirs.get(name)!r}, now {value!r}); remove it or "
+                "choose another file",
+                file=path,
+            )
