@@ -38,11 +38,11 @@ class Panel(NamedTuple):
 
 RL_PANELS = (
     Panel("reward", "Reward (eq. 1)"),
-    Panel("quality", "Window quality P"),
+    Panel("pauc", "Window quality P, times 100"),
     Panel("repetition", "Repetition penalty"),
     Panel("out_of_window", "Out-of-window penalty"),
-    Panel("non_silent_share", "Non-silent decisions, %", 100.0),
-    Panel("signal_share", "Groups with a signal, %", 100.0),
+    Panel("non_silent", "Non-silent decisions, %", 100.0),
+    Panel("signal", "Groups with a learning signal, %", 100.0),
 )
 SFT_PANELS = (Panel("loss", "Cross-entropy of the reply tokens"),)
 
@@ -53,16 +53,16 @@ def plot_curves(
     *,
     panels: Sequence[Panel] = RL_PANELS,
     window: int = 20,
+    warmup: int = 0,
 ) -> Figure:
     """Training curves of several runs: batch means faint, trailing means solid.
-
-    The updates at which a run's ``alpha`` had not reached its final value are shaded.
 
     Args:
       runs: label -> the lines of its ``metrics.jsonl``, each with ``step``.
       path: the PNG to write.
       panels: what to draw; a metric that no run has logged is left out.
       window: updates in the trailing mean, at most a fifth of a run's length.
+      warmup: first updates to shade, those of the credit's warm-up.
     """
     logged = {metric for records in runs.values() for record in records for metric in record}
     present = [panel for panel in panels if panel.metric in logged]
@@ -75,10 +75,12 @@ def plot_curves(
         if index >= len(present):
             axes.set_axis_off()
             continue
+        if warmup:
+            axes.axvspan(0, warmup, color=SHADE, linewidth=0)
         _draw_panel(axes, present[index], runs, paint, window)
         if index >= len(present) - columns:
             axes.set_xlabel("update", fontsize=SMALL, color=MUTED)
-    _legend(figure, paint, shaded=any(warmup_end(records) for records in runs.values()))
+    _legend(figure, paint, shaded=warmup > 0)
     save(figure, path)
     return figure
 
@@ -94,12 +96,6 @@ def trailing_mean(values: Sequence[float], window: int) -> np.ndarray:
     number = count[end] - count[start]
     mean = (total[end] - total[start]) / np.maximum(number, 1)
     return np.where(number > 0, mean, np.nan)
-
-
-def warmup_end(records: Records) -> int:
-    """Number of first updates before ``alpha`` reaches its last value; 0 if it never changes."""
-    alphas = [float(r["alpha"]) for r in records if r.get("alpha") is not None]
-    return next((i for i, alpha in enumerate(alphas) if alpha >= alphas[-1]), 0)
 
 
 def plot_results(
@@ -160,8 +156,6 @@ def _draw_panel(
 ) -> None:
     clean(axes, panel.title)
     for label, records in runs.items():
-        if end := warmup_end(records):
-            axes.axvspan(0, end, color=SHADE, linewidth=0)
         lines = [r for r in records if r.get(panel.metric) is not None]
         if not lines:
             continue
@@ -179,7 +173,7 @@ def _legend(figure: Figure, paint: Mapping[str, str], *, shaded: bool) -> None:
     """Names in their colours above the panels; the shading explained in grey."""
     words = [(name, colour) for name, colour in paint.items()]
     if shaded:
-        words.append(("alpha warm-up", MUTED))
+        words.append(("credit warm-up", MUTED))
     handles = [
         figure.axes[0].plot([], [], color=colour, linewidth=6 if colour == MUTED else 2.2)[0]
         for _, colour in words

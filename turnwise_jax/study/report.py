@@ -1,0 +1,155 @@
+"""A study's results as files: table (Markdown, CSV, terminal), JSON and pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.table import Table
+
+from turnwise_jax.eval.files import write_text
+from turnwise_jax.eval.report import Report
+from turnwise_jax.study.plots import RL_PANELS, SFT_PANELS, plot_curves, plot_results
+from turnwise_jax.train.metrics import METRICS, read_jsonl
+
+
+class Column(NamedTuple):
+    """A metric of the streaming report as a column of the table."""
+
+    metric: str
+    title: str
+    decimals: int
+
+
+COLUMNS = (
+    Column("reward", "reward", 3),
+    Column("pauc", "PAUC", 1),
+    Column("repetition_rate", "repetitive %", 1),
+    Column("out_of_window_rate", "out of window %", 1),
+    Column("non_silent_share", "non-silent %", 1),
+    Column("reply_characters", "characters", 1),
+)
+PICTURED = {
+    "pauc": "PAUC (\N{GREEK SMALL LETTER OMEGA} = 0.5)",
+    "reward": "Reward (eq. 1)",
+    "repetition_rate": "Repetitive replies, %",
+    "out_of_window_rate": "Replies when none is due, %",
+}
+SILENCE_PAUC = 25.0
+
+
+def write_results(directory: Path, reports: Mapping[str, Report]) -> None:
+    """``results.json``, ``table.md``, ``table.csv`` and ``results.png``, from label -> report."""
+    write_text(
+        directory / "results.json",
+        json.dumps({name: report.to_json() for name, report in reports.items()}, indent=2) + "\n",
+    )
+    write_text(directory / "table.md", markdown(reports))
+    write_text(directory / "table.csv", comma_separated(reports))
+    plot_results(
+        reports,
+        directory / "results.png",
+        metrics=PICTURED,
+        reference={"pauc": SILENCE_PAUC},
+    )
+
+
+def markdown(reports: Mapping[str, Report]) -> str:
+    """The table, and below it what it is about."""
+    head = ["policy", *(column.title for column in COLUMNS)]
+    lines = [_row(head), _row(["---", *["---:"] * len(COLUMNS)])]
+    lines += [
+        _row([name, *(_cell(report, column) for column in COLUMNS)])
+        for name, report in reports.items()
+    ]
+    report = next(iter(reports.values()))
+    counts = report.counts
+    lines += [
+        "",
+        f"{counts['dialogues']} held-out dialogues on {counts['videos']} videos, "
+        f"{counts['windows']} reply windows. In brackets: 95 % bootstrap interval over videos.",
+        "",
+        f"Rule: {report.rule}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def comma_separated(reports: Mapping[str, Report]) -> str:
+    """Every metric of every row with the ends of its interval (empty where there is none)."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    metrics = list(next(iter(reports.values())).metrics)
+    ends = [f"{metric}_{end}" for metric in metrics for end in ("low", "high")]
+    writer.writerow(["policy", *metrics, *ends])
+    for name, report in reports.items():
+        spans = [x for m in metrics for x in report.intervals.get(m, ("", ""))]
+        writer.writerow([name, *(report.metrics[m] for m in metrics), *spans])
+    return buffer.getvalue()
+
+
+def terminal(reports: Mapping[str, Report], title: str) -> Table:
+    """The table for the terminal."""
+    table = Table(title=title)
+    table.add_column("policy")
+    for column in COLUMNS:
+        table.add_column(column.title, justify="right")
+    for name, report in reports.items():
+        table.add_row(name, *(_cell(report, column) for column in COLUMNS))
+    return table
+
+
+def write_curves(directory: Path, runs: Mapping[str, Path]) -> list[Path]:
+    """``curves.png`` of the runs that log rewards, ``curves_sft.png`` of the others.
+
+    Args:
+      directory: where the pictures go.
+      runs: label -> directory of a training run.
+
+    Returns:
+      The pictures written.
+    """
+    logs = {name: read_jsonl(path / METRICS) for name, path in runs.items()}
+    rl = {name: log for name, log in logs.items() if any("reward" in line for line in log)}
+    sft = {name: log for name, log in logs.items() if log and name not in rl}
+    written = []
+    if rl:
+        written.append(directory / "curves.png")
+        warmup = max(warmup_updates(runs[name]) for name in rl)
+        plot_curves(rl, written[-1], panels=RL_PANELS, warmup=warmup)
+    if sft:
+        written.append(directory / "curves_sft.png")
+        plot_curves(sft, written[-1], panels=SFT_PANELS)
+    return written
+
+
+def warmup_updates(run: Path) -> int:
+    """Updates in which a run's turn-level credit was still growing; 0 for shared credit."""
+    config = _read(run / "config.json").get("algorithm", {})
+    updates = _read(run / "report.json").get("iterations", 0)
+    if config.get("credit") != "turn" or config.get("alpha", 0) == 0:
+        return 0
+    return math.ceil(round(config.get("alpha_warmup", 0) * updates, 6))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(report: Report, column: Column) -> str:
+    def number(value: float) -> str:
+        return f"{value:.{column.decimals}f}"
+
+    text = number(report.metrics[column.metric])
+    span = report.intervals.get(column.metric)
+    if column.metric not in ("reward", "pauc") or span is None:
+        return text
+    return f"{text} [{number(span[0])}, {number(span[1])}]"
