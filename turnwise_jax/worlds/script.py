@@ -102,7 +102,7 @@ def sample_events(world: World, rng: np.random.Generator) -> tuple[Event, ...]:
     window holds a decision, and no event coincides with a frame.
     """
     events: list[Event] = []
-    now = rng.uniform(0.0, world.calm[1])
+    now = rng.uniform(0.0, world.window[1] + world.calm[1])  # no phase of the cycle is favoured
     state: tuple[str, str] | None = None
     used: list[str] = []
     while (start := _off_frames(world, now)) + world.turn_seconds <= world.seconds:
@@ -178,9 +178,9 @@ def _summary(world: World, events: tuple[Event, ...], question: Asked, opens: fl
     state = state_at(events, opens)
     if state is None or question.kind == "leave":
         return []
-    upcoming = [event.time for event in events if event.time > opens]
+    upcoming = [event.time - world.frame_interval / 8 for event in events if event.time > opens]
     end = min([_off_frames(world, opens + world.window[0]), world.seconds, *upcoming])
-    return [_answer(opens, end, question.text, summary(state))]
+    return [_answer(opens, round(end, 6), question.text, summary(state))]
 
 
 def _answer(start: float, end: float, question: str, text: str) -> Answer:

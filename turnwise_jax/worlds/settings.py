@@ -135,7 +135,8 @@ def _check(world: World) -> None:
     need(world.frame_interval >= 0.5, "frame_interval", "must be at least 0.5 s")
     for name in ("window", "calm", "object_size"):
         pair = getattr(world, name)
-        need(len(pair) == 2 and 0 <= pair[0] <= pair[1], name, "must be a pair low <= high")
+        numbers = len(pair) == 2 and all(isinstance(x, int | float) for x in pair)
+        need(numbers and 0 <= pair[0] <= pair[1], name, "must be a pair low <= high")
     need(
         world.window[0] >= world.turn_seconds + world.frame_interval / 2,
         "window",

@@ -229,22 +229,22 @@ def _is_finished(files: WorldFiles, wanted: dict) -> bool:
         raise InputError(
             "is there but is no finished world; remove it or choose another folder", file=files.root
         ) from error
-    for key in wanted:
-        if found.get(key) != wanted[key]:
-            raise InputError(
-                f"holds a world with another {_difference(found.get(key), wanted[key], key)}; "
-                "remove it or choose another folder",
-                file=files.root,
-            )
+    if found != wanted:
+        raise InputError(
+            f"holds a world with another {_difference(found, wanted, 'manifest')}; "
+            "remove it or choose another folder",
+            file=files.root,
+        )
     return True
 
 
-def _difference(found: object, wanted: object, key: str) -> str:
+def _difference(found: object, wanted: object, name: str) -> str:
+    """The first field in which two manifests differ, with both values."""
     if isinstance(found, dict) and isinstance(wanted, dict):
-        for name in wanted:
-            if found.get(name) != wanted[name]:
-                return _difference(found.get(name), wanted[name], f"{key}.{name}")
-    return f"{key} ({found!r}, asked for {wanted!r})"
+        for key in wanted:
+            if found.get(key) != wanted[key]:
+                return _difference(found.get(key), wanted[key], key)
+    return f"{name} ({found!r}, asked for {wanted!r})"
 
 
 def _make(
