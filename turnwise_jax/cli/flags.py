@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import config_flags
 
 from turnwise_jax.errors import InputError
+
+_CONFIG = "--config"
 
 
 def parse(
@@ -23,30 +26,16 @@ def parse(
     values = flags.FlagValues()
     define(values)
     if any(a in ("--help", "-h", "-help") for a in argv):
-        print(usage.strip())
-        print("\nFlags:\n" + values.main_module_help().strip("\n"))
-        print(values.module_help("turnwise_jax.cli"))
+        print(usage.strip() + "\n\nflags:")
+        for name in sorted(values):
+            flag = values[name]
+            print(f"  --{name}  {flag.help} (default: {flag.default_unparsed})")
         raise SystemExit(0)
-    saved, sys.argv = sys.argv, ["turnwise", *argv]  # config_flags finds overrides in sys.argv
-    try:
-        rest = values(sys.argv)[1:]
-        config = values.config if "config" in values else None
-    except flags.Error as error:
-        raise InputError(str(error)) from error
-    except (AttributeError, KeyError) as error:
-        raise InputError(
-            f"unknown config field {str(error).strip(chr(34) + chr(39))}; "
-            "every field is declared in turnwise_jax/train/config.py"
-        ) from error
-    except (OSError, TypeError, ValueError, ImportError, SyntaxError) as error:
-        cause = error.__cause__ if isinstance(error.__cause__, InputError) else error
-        raise InputError(f"cannot use this configuration: {cause}") from error
-    finally:
-        sys.argv = saved
+    rest = _parse(values, argv)
     if rest:
         raise InputError(f"unexpected argument {rest[0]!r}; options start with --")
-    if "config" in values and config is None and values["config"].present == 0:
-        raise InputError("--config=FILE is required, for instance configs/worlds/demo.py")
+    if "config" in values and values.config is None:
+        raise InputError(f"{_CONFIG}=FILE is required, for instance configs/worlds/demo.py")
     return values
 
 
@@ -57,5 +46,55 @@ def define_config(values: flags.FlagValues) -> None:
     )
 
 
-def config_of(values: flags.FlagValues) -> ConfigDict:
-    return values.config
+def require(values: flags.FlagValues, *names: str) -> None:
+    """Refuse a command line that lacks one of these flags."""
+    for name in names:
+        if not values[name].value:
+            raise InputError(f"--{name} is required")
+
+
+def _parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
+    """What is left after the flags. config_flags looks for overrides in ``sys.argv``."""
+    file = _config_file(argv) if "config" in values else None
+    saved, sys.argv = sys.argv, ["turnwise", *argv]
+    try:
+        rest = values(sys.argv)[1:]
+        if file is not None:
+            values.config.to_dict()  # raises what went wrong while the file was loaded
+    except flags.Error as error:
+        raise InputError(_origin(error)) from error
+    except (AttributeError, KeyError) as error:
+        name = str(error).strip("\"'")
+        given = [a.partition("=")[0] for a in argv if a.startswith(f"{_CONFIG}.")]
+        wrong = next((a for a in given if name in a.split(".")), None)
+        if wrong is None:
+            raise InputError(f"cannot be used: {error!r}", file=file) from error
+        raise InputError(f"unknown config field {wrong[len(_CONFIG) + 1 :]}", file=file) from error
+    except Exception as error:  # a config file is a program and may fail in any way
+        raise InputError(
+            f"cannot be used: {type(error).__name__}: {_origin(error)}", file=file
+        ) from error
+    finally:
+        sys.argv = saved
+    return rest
+
+
+def _config_file(argv: Sequence[str]) -> str | None:
+    """The file that ``--config`` names, without its argument."""
+    for number, arg in enumerate(argv):
+        name, equals, value = arg.partition("=")
+        if name.lstrip("-") == "config":
+            value = value if equals else "".join(argv[number + 1 : number + 2])
+            file = value.partition(":")[0]
+            if not Path(file).is_file():
+                raise InputError("no such file", file=file, field="config")
+            return file
+    return None
+
+
+def _origin(error: BaseException) -> str:
+    """What happened first: absl wraps whole tracebacks into its own messages."""
+    first = error
+    while first.__cause__ or first.__context__:
+        first = first.__cause__ or first.__context__
+    return str(first if isinstance(first, InputError) else error)

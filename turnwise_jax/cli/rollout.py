@@ -1,0 +1,89 @@
+"""``turnwise rollout``: any checkpoint on any video file, decision by decision."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from absl import flags
+
+from turnwise_jax.cli.flags import parse, require
+from turnwise_jax.data.clip import Question, clip_dialogue
+from turnwise_jax.data.pipeline import load_example
+from turnwise_jax.data.records import is_silent
+from turnwise_jax.eval.generate import as_prediction
+from turnwise_jax.eval.predictions import PredictionWriter
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.sampling import Sampling
+from turnwise_jax.rollout.shapes import Shapes
+from turnwise_jax.rollout.stream import StreamEngine
+
+USAGE = """usage: turnwise rollout --checkpoint=DIR --video=clip.mp4 --question="..."
+
+Streams the video through the policy and prints each decision as it is made. --question may be
+repeated; "12:What now?" asks at 12 s. --output appends the finished dialogue as one JSON line, in
+the form that `turnwise score` and `turnwise eval --predictions` read.
+"""
+
+
+def define(values: flags.FlagValues) -> None:
+    at = {"flag_values": values}
+    flags.DEFINE_string("checkpoint", None, "Hugging Face directory of the policy", **at)
+    flags.DEFINE_string("video", None, "video file", **at)
+    flags.DEFINE_multi_string("question", None, "what the user asks, TEXT or SECONDS:TEXT", **at)
+    flags.DEFINE_string("output", "", "JSONL file that the dialogue is appended to", **at)
+    flags.DEFINE_float("frame_interval", 2.0, "seconds between frames", **at)
+    flags.DEFINE_integer("frames_per_turn", 2, "frames before each decision", **at)
+    flags.DEFINE_float("start", 0.0, "first second of the video to show", **at)
+    flags.DEFINE_float("end", None, "last second of the video to show", **at)
+    flags.DEFINE_string("system", None, "system text (default: the built-in one)", **at)
+    flags.DEFINE_integer("max_new_tokens", 100, "most tokens of a reply", **at)
+    flags.DEFINE_float("temperature", 0.0, "0: greedy", **at)
+    flags.DEFINE_integer("top_k", 0, "0: no limit", **at)
+    flags.DEFINE_float("top_p", 1.0, "1: no limit", **at)
+    flags.DEFINE_integer("seed", 0, "of the sampling", **at)
+    flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "compute dtype", **at)
+
+
+def main(argv: Sequence[str]) -> None:
+    args = parse(argv, USAGE, define)
+    require(args, "checkpoint", "video", "question")
+    dialogue = clip_dialogue(
+        args.video,
+        [question(text) for text in args.question],
+        frame_interval=args.frame_interval,
+        frames_per_turn=args.frames_per_turn,
+        start=args.start,
+        end=args.end,
+        system=args.system,
+    )
+    policy = Policy.load(args.checkpoint, dtype=args.dtype)
+    example = load_example(dialogue, policy.spec)
+    shapes = Shapes.for_dialogues(
+        [dialogue], [example.grids], policy, batch_size=1, new_tokens=args.max_new_tokens
+    )
+    engine = StreamEngine(policy, sampling(args), shapes)
+    replies = []
+    for turn, result in zip(
+        dialogue.turns, engine.stream(policy.params, example, seed=args.seed), strict=True
+    ):
+        if turn.text:
+            print(f"{turn.time:8.1f} s  user:  {turn.text}")
+        shown = "-" if is_silent(result.text) else f"reply: {result.text}"
+        print(f"{result.time:8.1f} s  {shown}{' [cut]' if result.truncated else ''}", flush=True)
+        replies.append(result.text)
+    if args.output:
+        with PredictionWriter(args.output) as writer:
+            writer.write(as_prediction(dialogue, replies))
+
+
+def sampling(args: flags.FlagValues) -> Sampling:
+    if args.temperature == 0:
+        return Sampling(greedy=True)
+    return Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
+
+
+def question(text: str) -> Question:
+    """ "12.5:What now?" is asked at 12.5 s, anything else at the start."""
+    timed = re.fullmatch(r"(\d+(?:\.\d+)?):(.+)", text, re.DOTALL)
+    return Question(timed[2].strip(), float(timed[1])) if timed else Question(text)
