@@ -210,13 +210,14 @@ def test_the_set_may_be_moved(files, tmp_path):
 
 
 def test_command_line_makes_a_set(tmp_path, capsys):
-    sizes = ["--train", "1", "--test", "1", "--seed", "2"]
+    sizes = ["--train", "1", "--test", "1", "--seed", "2", "--sheets", "1"]
     settings = ["--set", "size=56", "--set", "target_turns=3", "--set", "window=[3,5]"]
     assert main(["--out", str(tmp_path / "set"), "--world", "quiet", *sizes, *settings]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "set")
     manifest = json.loads((tmp_path / "set" / "manifest.json").read_text())
     assert manifest["world"]["window"] == [3, 5]
     assert manifest["world"]["miss"] == 0.4
+    assert len(list((tmp_path / "set" / "sheets").glob("test-0000-*.png"))) == 1
 
 
 def test_command_line_reports_bad_settings_in_one_line(tmp_path, capsys):

@@ -79,9 +79,12 @@ def summary(state: tuple[str, str]) -> str:
 
 
 def corpus(world: World | None = None) -> list[str]:
-    """Every sentence that this world's questions, answers and system text can hold."""
+    """Every sentence of this world's dialogues, and the role names of the chat format.
+
+    What a tokenizer of the world has to know. Without a world: all words that any world uses.
+    """
     world = world or World(colours=len(COLOURS), shapes=len(SHAPES), wordings=2)
-    sentences = [SYSTEM, "NO REPLY"]
+    sentences = [SYSTEM, "NO REPLY", *(f"{role}\n" for role in ("system", "user", "assistant"))]
     for kind in QUESTIONS:
         sentences += QUESTIONS[kind][: world.wordings]
     for shape in world.outlines:

@@ -11,7 +11,7 @@ annotations in the MMDuet2 formats (facts 4.1, 4.2), read by the same readers as
 
 From the command line::
 
-    python -m turnwise_jax.worlds.streamworld --out data/world --train 250 --test 60 --seed 0
+    python -m turnwise_jax.worlds.streamworld --out data/world --train 250 --test 60 --sheets 4
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 from rich.progress import Progress
 
+from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
 from turnwise_jax.data.sources import mmduet2_rl, mmduet2_sft
 from turnwise_jax.errors import InputError
@@ -275,6 +276,16 @@ def _make(
     os.replace(part.root, files.root)
 
 
+def _draw_sheets(files: WorldFiles, count: int) -> None:
+    """Contact sheets of the first held-out dialogues under ``sheets/``."""
+    if count > 0:
+        from turnwise_jax.worlds.draw import contact_sheet  # matplotlib is slow to import
+
+        (files.root / "sheets").mkdir(exist_ok=True)
+        for dialogue in load_dialogues("mmduet2_sft", files.sft("test"))[0][:count]:
+            contact_sheet(dialogue, files.root / "sheets" / f"{dialogue.id}.png")
+
+
 def _setting(text: str) -> tuple[str, object]:
     name, mark, value = text.partition("=")
     if not mark:
@@ -293,6 +304,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--train", type=int, default=250, help="videos to train on")
     parser.add_argument("--test", type=int, default=60, help="held-out videos")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sheets", type=int, default=0, help="held-out dialogues to draw")
     parser.add_argument(
         "--set",
         type=_setting,
@@ -306,6 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         base = dataclasses.asdict(WORLDS[args.world])
         world = World.from_dict({**base, **dict(args.set)})
         files = generate(args.out, world, train=args.train, test=args.test, seed=args.seed)
+        _draw_sheets(files, args.sheets)
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
