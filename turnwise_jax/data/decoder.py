@@ -68,8 +68,6 @@ class Reader:
             self._shown, self._next = self._next, self._following(self._next)
         if self._next is None:
             self._check_end(time)
-        if self._shown.frame.is_corrupt:
-            raise InputError(f"the frame at t={time:g} s is damaged", file=self._path)
         return self._shown.frame
 
     def pixels(self, frame: av.VideoFrame) -> np.ndarray:

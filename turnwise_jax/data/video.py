@@ -78,6 +78,7 @@ def iter_frames(
     """
     path = os.fspath(path)
     _identity(path)
+    times = [float(time) for time in times]
     for time in times:
         if not (math.isfinite(time) and time >= 0):
             raise InputError(f"no frame at t={time:g} s: times start at 0", file=path)
@@ -86,7 +87,7 @@ def iter_frames(
     with Reader(path) as reader:
         shown, pixels = None, None
         for index in sorted(range(len(times)), key=times.__getitem__):
-            frame = reader.at(float(times[index]))
+            frame = reader.at(times[index])
             if pixels is None or frame is not shown:
                 shown, pixels = frame, reader.pixels(frame)
             yield index, pixels

@@ -42,7 +42,7 @@ class Fields:
             self.fail(field, f"must be finite, got {value}")
         return float(value)
 
-    def list(self, value: Any, field: str) -> list[Any]:
+    def sequence(self, value: Any, field: str) -> list[Any]:
         if not isinstance(value, list):
             self.fail(field, f"must be a list, got {_show(value)}")
         return value
@@ -54,7 +54,9 @@ class Fields:
 
     def times(self, values: Any, field: str) -> list[float]:
         """Finite, non-negative, non-decreasing seconds."""
-        times = [self.number(v, f"{field}[{i}]") for i, v in enumerate(self.list(values, field))]
+        times = [
+            self.number(v, f"{field}[{i}]") for i, v in enumerate(self.sequence(values, field))
+        ]
         for index, time in enumerate(times):
             if time < 0:
                 self.fail(f"{field}[{index}]", f"must not be negative, got {time:g}")
@@ -65,12 +67,12 @@ class Fields:
         return times
 
     def texts(self, values: Any, field: str) -> tuple[str, ...]:
-        entries = enumerate(self.list(values, field))
+        entries = enumerate(self.sequence(values, field))
         return tuple(self.text(value, f"{field}[{index}]") for index, value in entries)
 
     def span(self, value: Any, field: str) -> tuple[float, float]:
         """[start, end] in seconds, end not before start."""
-        if len(self.list(value, field)) != 2:
+        if len(self.sequence(value, field)) != 2:
             self.fail(field, f"must be [start, end], got {_show(value)}")
         start, end = (self.number(v, f"{field}[{i}]") for i, v in enumerate(value))
         if end < start:
@@ -80,7 +82,7 @@ class Fields:
     def windows(self, values: Any, field: str) -> tuple[Window, ...]:
         """Reply windows from ``[{content, question, reply_timespan, related_timespan?}]``."""
         windows = []
-        for index, raw in enumerate(self.list(values, field)):
+        for index, raw in enumerate(self.sequence(values, field)):
             at = f"{field}[{index}]"
             entry = self.mapping(raw, at)
             start, end = self.span(entry.get("reply_timespan"), f"{at}.reply_timespan")
@@ -112,20 +114,23 @@ class Fields:
         return Frame(os.path.normpath(os.path.join(root, path)), time)
 
     def conversation(
-        self, messages: Any, field: str, images: Sequence[Frame]
+        self, messages: Any, field: str, images: Sequence[Frame], *, last: str
     ) -> tuple[str | None, list[UserTurn], list[str]]:
         """Splits chat messages: an optional system turn, then user and assistant in alternation.
 
         Pictures are taken from ``images`` in the order of the placeholders, every one of them.
 
+        Args:
+          last: role of the last message, "user" or "assistant".
+
         Returns:
-          (system text or None, user turns, replies); the last user turn may lack a reply.
+          (system text or None, user turns, replies).
         """
         system: str | None = None
         users: list[UserTurn] = []
         replies: list[str] = []
         used = 0
-        for index, raw in enumerate(self.list(messages, field)):
+        for index, raw in enumerate(self.sequence(messages, field)):
             at = f"{field}[{index}]"
             message = self.mapping(raw, at)
             role, content = message.get("role"), message.get("content")
@@ -140,6 +145,8 @@ class Fields:
                 used += len(users[-1][0])
             else:
                 replies.append(self.text(content, f"{at}.content"))
+        if not users or last != ("assistant" if len(users) == len(replies) else "user"):
+            self.fail(field, f"must end with a message of the {last}")
         if used != len(images):
             self.fail("images", f"holds {len(images)} pictures for {used} <image>s in {field}")
         return system, users, replies

@@ -119,12 +119,10 @@ def parse(name: str, row: dict[str, Any], *, file: str, root: str | os.PathLike[
     question = _checked_question(fields, row, truth)
     images = [
         fields.frame(fields.mapping(raw, at).get("image"), f"{at}.image", root)
-        for index, raw in enumerate(fields.list(row.get("images") or [], "images"))
+        for index, raw in enumerate(fields.sequence(row.get("images") or [], "images"))
         for at in [f"images[{index}]"]
     ]
-    system, users, replies = fields.conversation(row.get("prompt"), "prompt", images)
-    if len(users) != len(replies) + 1:
-        fields.fail("prompt", "must end with a user turn")
+    system, users, replies = fields.conversation(row.get("prompt"), "prompt", images, last="user")
     first_open = len(users) - 1
     users += _later_turns(fields, row, users, root)
     times = fields.times(truth.get("model_pred_timestamps"), _TIMES)
@@ -214,7 +212,7 @@ def _later_turns(
         fields.fail("user_turns", f"{row.get('user_turns_file')} has no such question id")
     turns = [
         _user_items(fields, raw, f"user_turns[{index}]", root)
-        for index, raw in enumerate(fields.list(listed, "user_turns"))
+        for index, raw in enumerate(fields.sequence(listed, "user_turns"))
     ]
     if len(turns) < len(users):
         fields.fail("user_turns", f"lists {len(turns)} turns, the prompt alone has {len(users)}")
@@ -232,7 +230,7 @@ def _user_items(fields: Fields, raw: Any, at: str, root: str | os.PathLike[str])
     frames: list[Frame] = []
     texts: list[str] = []
     content = fields.mapping(raw, at).get("content")
-    for index, item in enumerate(fields.list(content, f"{at}.content")):
+    for index, item in enumerate(fields.sequence(content, f"{at}.content")):
         where = f"{at}.content[{index}]"
         kind = fields.mapping(item, where).get("type")
         if kind == "text":

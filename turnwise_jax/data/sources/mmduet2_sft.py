@@ -64,11 +64,11 @@ def parse(name: str, row: dict[str, Any], *, file: str, root: str | os.PathLike[
         raise InputError(row["unreadable"], file=file, record=name)
     images = [
         fields.frame(raw.get("path") if isinstance(raw, dict) else raw, f"images[{index}]", root)
-        for index, raw in enumerate(fields.list(row.get("images") or [], "images"))
+        for index, raw in enumerate(fields.sequence(row.get("images") or [], "images"))
     ]
-    system, users, replies = fields.conversation(row.get("messages"), "messages", images)
-    if not replies or len(users) != len(replies):
-        fields.fail("messages", "must end with a reply of the assistant")
+    system, users, replies = fields.conversation(
+        row.get("messages"), "messages", images, last="assistant"
+    )
     metadata = fields.mapping(row.get("metadata") or {}, "metadata")
     times = _times(fields, metadata.get("times"), [frames for frames, _ in users])
     turns = tuple(

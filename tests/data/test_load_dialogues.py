@@ -1,0 +1,82 @@
+"""Loading dialogue files: one bad record stops the run or is left out and listed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from turnwise_jax.data import DATASETS
+from turnwise_jax.data.load import load_dialogues
+from turnwise_jax.data.records import Dialogue, Frame, Turn
+from turnwise_jax.data.sources import mmduet2_rl, mmduet2_sft
+from turnwise_jax.errors import InputError
+
+OPEN = [Dialogue(f"d{i}", (Turn((Frame("v.mp4", 2.0),), "Hi", 2.0),)) for i in range(3)]
+LINE = {
+    "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes"}],
+    "metadata": {"question_id": "good"},
+}
+
+
+def write_lines(path, *rows) -> None:
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+
+
+def test_the_table_names_both_formats():
+    assert {"mmduet2_rl": mmduet2_rl, "mmduet2_sft": mmduet2_sft} == DATASETS
+
+
+def test_paths_start_at_the_folder_of_the_file_or_at_the_given_root(tmp_path):
+    path = tmp_path / "a.parquet"
+    mmduet2_rl.write(OPEN, path, root="")
+    dialogues, skipped = load_dialogues("mmduet2_rl", path)
+    assert [d.id for d in dialogues] == ["d0", "d1", "d2"]
+    assert skipped == []
+    assert dialogues[0].turns[0].frames == (Frame(str(tmp_path / "v.mp4"), 2.0),)
+    assert dialogues[0].file == str(path)
+    elsewhere, _ = load_dialogues("mmduet2_rl", path, root="/media")
+    assert elsewhere[0].turns[0].frames == (Frame("/media/v.mp4", 2.0),)
+
+
+def test_a_bad_record_stops_the_run_or_is_listed(tmp_path):
+    path = tmp_path / "a.jsonl"
+    write_lines(path, LINE, {**LINE, "images": ["x.jpg"]}, [], LINE)
+    with pytest.raises(InputError, match="record 'good': field 'images'"):
+        load_dialogues("mmduet2_sft", path)
+    dialogues, skipped = load_dialogues("mmduet2_sft", path, on_bad_record="skip")
+    assert len(dialogues) == 2
+    assert len(skipped) == 2
+    assert skipped[0].startswith(f"{path}: record 'good': field 'images': holds 1 pictures")
+    assert skipped[1].startswith(f"{path}: record 'line 3': not a JSON object")
+
+
+def test_a_question_missing_from_the_user_turns_is_one_bad_record(tmp_path):
+    path = tmp_path / "a.parquet"
+    mmduet2_rl.write(OPEN, path, root="")
+    companion = tmp_path / "a-user_turns.json"
+    turns = json.loads(companion.read_text())
+    del turns["d1"]
+    companion.write_text(json.dumps(turns))
+    with pytest.raises(InputError, match=f"'d1': field 'user_turns': {companion} has no such"):
+        load_dialogues("mmduet2_rl", path)
+    dialogues, skipped = load_dialogues("mmduet2_rl", path, on_bad_record="skip")
+    assert [d.id for d in dialogues] == ["d0", "d2"]
+    assert len(skipped) == 1
+
+
+def test_a_file_without_a_usable_record_is_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("")
+    with pytest.raises(InputError, match=r"holds no usable record$"):
+        load_dialogues("mmduet2_sft", path)
+    write_lines(path, [], [])
+    with pytest.raises(InputError, match=r"no usable record; the first of 2 bad ones: .*'line 1'"):
+        load_dialogues("mmduet2_sft", path, on_bad_record="skip")
+
+
+def test_settings_that_do_not_exist_are_refused(tmp_path):
+    with pytest.raises(InputError, match="must be one of mmduet2_rl, mmduet2_sft, got 'x'"):
+        load_dialogues("x", tmp_path)
+    with pytest.raises(InputError, match="field 'on_bad_record': must be 'raise' or 'skip'"):
+        load_dialogues("mmduet2_sft", tmp_path, on_bad_record="ignore")
