@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ml_collections import ConfigDict
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.train.config import judge_fields
-from turnwise_jax.worlds.settings import WORLDS
+from turnwise_jax.rewards.judges import judge_fields
+from turnwise_jax.worlds.settings import WORLDS, World
 from turnwise_jax.worlds.streamworld import WorldFiles
 
 BASE = "base"  # the name by which a run's `policy.checkpoint` means the untrained tiny policy
@@ -22,8 +22,8 @@ def study_config(runs: Mapping[str, ConfigDict], labels: Mapping[str, str]) -> C
 
     Args:
       runs: name -> training config, in the order in which they are run. A ``policy.checkpoint``
-        that is ``"base"`` or the name of an earlier run means that policy; an empty ``run.dir`` or
-        ``data.path`` is filled in from the study.
+        that is ``"base"`` or the name of an earlier run means that policy, an empty ``data.path``
+        the study's world; ``run.dir`` is always ``<dir>/<name>``.
       labels: name -> how tables and pictures call the run.
     """
     return ConfigDict(
@@ -35,6 +35,11 @@ def study_config(runs: Mapping[str, ConfigDict], labels: Mapping[str, str]) -> C
                 "train": 250,  # videos
                 "test": 60,
                 "changes": ConfigDict(),  # fields of World that differ from the named one
+            },
+            "base": {  # the untrained policy
+                "vocab_size": 400,
+                "pixels": 56,  # side of a frame
+                "model": ConfigDict(),  # overrides of the model's `Config.tiny`
             },
             "order": tuple(runs),
             "labels": dict(labels),
@@ -87,7 +92,7 @@ def check(config: ConfigDict) -> None:
 def run_config(config: ConfigDict, name: str, world: WorldFiles) -> ConfigDict:
     """The training config of one run with the study's paths filled in."""
     run = copy.deepcopy(config.runs[name])
-    run.run.dir = run.run.dir or str(run_directory(config, name))
+    run.run.dir = str(run_directory(config, name))
     start = run.policy.checkpoint
     if start == BASE:
         run.policy.checkpoint = str(Path(config.dir) / BASE)
@@ -102,7 +107,7 @@ def run_config(config: ConfigDict, name: str, world: WorldFiles) -> ConfigDict:
 
 def run_directory(config: ConfigDict, name: str) -> Path:
     """Where a run's logs and checkpoints lie."""
-    return Path(config.runs[name].run.dir or Path(config.dir) / name)
+    return Path(config.dir) / name
 
 
 def exported(config: ConfigDict, name: str) -> Path:
@@ -115,6 +120,7 @@ def label(config: ConfigDict, name: str) -> str:
     return config.labels.get(name, name)
 
 
-def world_fields(config: ConfigDict) -> dict[str, Any]:
-    """The fields in which this study's world differs from the named one."""
-    return dict(config.world.changes)
+def world_setting(config: ConfigDict) -> World:
+    """The study's world: the named one with its changes."""
+    named = dataclasses.asdict(WORLDS[config.world.name])
+    return World.from_dict({**named, **config.world.changes.to_dict()})

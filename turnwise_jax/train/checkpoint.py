@@ -37,6 +37,10 @@ class Checkpointer:
         """Step of the newest complete checkpoint, or None."""
         return self._manager.latest_step()
 
+    def steps(self) -> list[int]:
+        """Steps of all complete checkpoints, oldest first."""
+        return sorted(self._manager.all_steps())
+
     def save(self, step: int, state: Any, meta: dict[str, Any]) -> None:
         """Start saving; returns as soon as the arrays are copied."""
         self._manager.save(

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.errors import InputError
+from turnwise_jax.rewards.judges import judge_fields
 
 
 def _shared() -> dict[str, Any]:
@@ -100,21 +101,6 @@ def sft_config() -> ConfigDict:
     config["data"]["shuffle"] = True
     config["optimizer"]["learning_rate"] = 1e-5
     return ConfigDict(config)
-
-
-def judge_fields() -> dict[str, Any]:
-    """The judge's fields, shared by training, evaluation and scoring."""
-    return {
-        "kind": "rule",  # "rule": embedded world; "openai": any OpenAI-compatible endpoint
-        "url": "http://127.0.0.1:8000/v1",
-        "model": "openai/gpt-oss-20b",
-        "api_key_env": "OPENAI_API_KEY",
-        "concurrency": 32,
-        "timeout": 60.0,
-        "retries": 3,
-        "max_tokens": 2048,
-        "cache": "",  # JSONL file of answers; empty: <run.dir>/judge_cache.jsonl
-    }
 
 
 def _settings(algorithm: str) -> dict[str, Any]:

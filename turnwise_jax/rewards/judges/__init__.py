@@ -37,6 +37,7 @@ __all__ = [
     "OpenAIJudge",
     "Request",
     "RuleJudge",
+    "judge_fields",
     "make_judge",
 ]
 
@@ -44,6 +45,21 @@ JUDGES = {
     "rule": RuleJudge,
     "openai": OpenAIJudge,
 }
+
+
+def judge_fields() -> dict[str, Any]:
+    """The fields of a config's ``judge`` section with their defaults (paper 4.1: gpt-oss-20b)."""
+    return {
+        "kind": "rule",  # "rule": embedded world; "openai": any OpenAI-compatible endpoint
+        "url": "http://127.0.0.1:8000/v1",
+        "model": "openai/gpt-oss-20b",
+        "api_key_env": "",  # environment variable that holds the key
+        "concurrency": 32,
+        "timeout": 60.0,  # seconds
+        "retries": 3,
+        "max_tokens": 2048,
+        "cache": "",  # JSONL file of answers
+    }
 
 
 def make_judge(config: Mapping[str, Any]) -> RuleJudge | OpenAIJudge | CachedJudge:

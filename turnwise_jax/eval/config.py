@@ -1,0 +1,41 @@
+"""Every field of an evaluation, declared once."""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from turnwise_jax.rewards.judges import judge_fields
+
+
+def eval_config(benchmark: str = "streaming") -> ConfigDict:
+    """Defaults of ``turnwise eval``: the papers' greedy decoding, one dialogue after another.
+
+    Args:
+      benchmark: a key of ``BENCHMARKS``.
+    """
+    return ConfigDict(
+        {
+            "benchmark": benchmark,
+            "dir": "runs/eval",  # predictions.jsonl and report.json are written here
+            "policy": {"checkpoint": "", "dtype": "bfloat16"},
+            "data": {
+                "source": "mmduet2_rl",
+                "path": "",
+                "user_turns": "",
+                "root": "",
+                "on_bad_record": "raise",
+                "reopen": False,  # let the policy decide the given turns as well
+            },
+            "decoding": {
+                "temperature": 0.0,  # 0: greedy
+                "top_k": 0,
+                "top_p": 1.0,
+                "max_new_tokens": 512,
+                "batch_size": 8,
+                "seed": 0,
+            },
+            "control": "none",  # "swapped": other video's frames; "forced": may not stay silent
+            "resamples": 2000,  # bootstrap over videos
+            "judge": judge_fields(),
+        }
+    )
