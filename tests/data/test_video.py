@@ -25,6 +25,7 @@ KINDS = {
     "matroska.mkv": {"b_frames": 3, "options": OPEN_GOP},
     "late_clock.ts": {"b_frames": 3, "pts": range(50, 50 + FRAMES), "options": OPEN_GOP},
     "early_clock.mkv": {"pts": range(-3, FRAMES - 3)},
+    "no_index.ts": {"codec": "mpeg2video", "b_frames": 2, "options": {"qmin": "1", "qmax": "1"}},
     "vp9.webm": {"codec": "libvpx-vp9", "gop": 50, "options": {"deadline": "realtime"}},
     "no_cues.webm": {"codec": "libvpx-vp9", "container": {"live": "1"}, "format": "webm"},
     "coarse_clock.avi": {"codec": "mpeg4", "options": {"qmin": "1", "qmax": "1"}},
@@ -245,13 +246,27 @@ def test_a_still_that_stays_on_screen_needs_no_seek(tmp_path, monkeypatch):
     assert counter[0] < 12
 
 
-# Files that cannot be used
-
-
 def textured(index: int) -> np.ndarray:
     """A picture that needs many bytes, so that cuts and scratches hit picture data."""
     noise = np.random.default_rng(0).integers(0, 255, (12, 16, 3)).astype(np.uint8)
     return np.kron(np.roll(noise, index, axis=1), np.ones((10, 10, 1), np.uint8))
+
+
+@pytest.mark.parametrize("extension", ["mp4", "ts", "mkv"])
+def test_a_video_without_key_frames_after_the_first_is_not_shown_half_refreshed(
+    tmp_path, extension
+):
+    """Live streams refresh stripe by stripe: a seek can land where pictures are not whole yet."""
+    path = tmp_path / f"live.{extension}"
+    options = {"x264-params": "intra-refresh=1:keyint=20"}
+    write_video(path, [textured(i % 16) for i in range(120)], options=options)
+    with av.open(str(path)) as file:
+        whole = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+    for index in range(86, 104):
+        np.testing.assert_array_equal(read_frames(path, [index / 10 + 0.05])[0], whole[index])
+
+
+# Files that cannot be used
 
 
 def bad_file(folder, kind: str):

@@ -53,7 +53,7 @@ def write_video(
         stream.width, stream.height = width, height
         stream.pix_fmt = "yuv444p" if (width | height) % 2 else "yuv420p"
         stream.codec_context.gop_size = gop
-        if codec == "libx264":
+        if b_frames:
             stream.codec_context.max_b_frames = b_frames
         if clock is not None:
             stream.codec_context.time_base = clock
