@@ -1,0 +1,135 @@
+"""A policy: network, parameters and everything that turns dialogues into its input and back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+from jax.typing import DTypeLike
+
+from turnwise_jax.data.chat import ChatTemplate
+from turnwise_jax.data.images import FrameSpec
+from turnwise_jax.data.tokens import Vocab
+from turnwise_jax.errors import InputError
+from turnwise_jax.models import MODELS
+from turnwise_jax.models import io as checkpoints
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A checkpoint directory, ready to use.
+
+    Attributes:
+      directory: where it was read from.
+      graphdef: structure of the network; static.
+      params: parameters as read; functions take parameters as arguments, never from here.
+      config: the model family's configuration.
+      family: the model family's package, an entry of ``MODELS``.
+      vocab, spec, template: tokenizer, frame preprocessing and chat format.
+    """
+
+    directory: Path
+    graphdef: nnx.GraphDef
+    params: nnx.State
+    config: Any
+    family: Any
+    vocab: Vocab
+    spec: FrameSpec
+    template: ChatTemplate
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        dtype: DTypeLike = "float32",
+        param_dtype: DTypeLike = "float32",
+        remat: str = "none",
+    ) -> Policy:
+        """Reads a Hugging Face checkpoint directory.
+
+        Args:
+          directory: config.json, weights, tokenizer and preprocessor files.
+          dtype: compute dtype.
+          param_dtype: dtype of the parameters.
+          remat: "none", or "full" to recompute each layer in the backward pass.
+
+        Raises:
+          InputError: a file is missing or wrong, or the parts do not belong together.
+        """
+        vocab = Vocab.from_pretrained(directory)
+        spec = FrameSpec.from_pretrained(directory)
+        graphdef, params, config = checkpoints.load(
+            directory, dtype=dtype, param_dtype=param_dtype, remat=remat
+        )
+        policy = cls(
+            directory=Path(directory),
+            graphdef=graphdef,
+            params=params,
+            config=config,
+            family=MODELS[config.model_type],
+            vocab=vocab,
+            spec=spec,
+            template=ChatTemplate(vocab, spec),
+        )
+        policy._check()
+        return policy
+
+    def save(self, directory: str | os.PathLike[str], params: nnx.State | None = None) -> None:
+        """Writes a checkpoint directory that transformers and :meth:`load` read.
+
+        The tokenizer, preprocessor and other non-weight files are the source directory's.
+
+        Args:
+          directory: the target.
+          params: the parameters; those that were read if None.
+        """
+        params = self.params if params is None else params
+        checkpoints.save(directory, self.config, params, source=self.directory)
+
+    @property
+    def rows(self) -> int:
+        """V: rows of the output head, at least the tokenizer's ids."""
+        head = jax.eval_shape(lambda params: nnx.merge(self.graphdef, params).head(), self.params)
+        return head.shape[1]
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """bool ``[V]``: the ids that may be sampled."""
+        return ~self.vocab.forbidden_mask(self.rows)
+
+    def _check(self) -> None:
+        vocab, config = self.vocab, self.config
+        if vocab.size > self.rows:
+            raise InputError(
+                f"the tokenizer has {vocab.size} ids, the model only {self.rows} rows",
+                file=self.directory,
+                field="vocab_size",
+            )
+        for field, token in (
+            ("image_token_id", vocab.image_pad),
+            ("video_token_id", vocab.video_pad),
+        ):
+            if getattr(config, field) != token:
+                raise InputError(
+                    f"is {getattr(config, field)}, but the tokenizer's placeholder is {token}",
+                    file=self.directory / "config.json",
+                    field=field,
+                )
+        for field, ours, theirs in (
+            ("merge_size", self.spec.merge_size, config.merge),
+            ("patch_size", self.spec.patch_size, config.vision.patch_size),
+            ("temporal_patch_size", self.spec.temporal_patch_size,
+             config.vision.temporal_patch_size),
+        ):  # fmt: skip
+            if ours != theirs:
+                raise InputError(
+                    f"the preprocessor says {ours}, the model {theirs}",
+                    file=self.directory,
+                    field=field,
+                )

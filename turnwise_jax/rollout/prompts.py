@@ -1,0 +1,155 @@
+"""From examples to a batch of static shape: the host side of a rollout's input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from turnwise_jax.data.chat import Grid, Lengths, Piece
+from turnwise_jax.data.pipeline import Example
+from turnwise_jax.errors import InputError
+from turnwise_jax.models.media import media_index
+from turnwise_jax.rollout.decode import Chunk
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.sampling import prompt_seed
+from turnwise_jax.rollout.shapes import RolloutNeed, Shapes, choose
+
+
+@dataclass(frozen=True)
+class PromptBatch:
+    """B prompts as NumPy arrays; nothing in it depends on the policy's replies or on G.
+
+    Attributes:
+      ids: the prompts' names; shorter than B where the batch was padded.
+      shapes: the bucket.
+      vision: every prompt's frames once, ``[S, ...]``; None without frames.
+      context: what precedes the first decision, ``[B, ...]``.
+      turns: the later user turns, ``[K, B, ...]``; turn 0 is empty, the context ends with it.
+      turn_mask: bool ``[B, K]``, turns that exist. time: f32 ``[B, K]``, seconds of video shown.
+      seed: uint32 ``[B]``, the prompts' share in the random keys.
+    """
+
+    ids: tuple[str, ...]
+    shapes: Shapes
+    vision: Any
+    context: Chunk
+    turns: Chunk
+    turn_mask: np.ndarray
+    time: np.ndarray
+    seed: np.ndarray
+
+    def turn(self, k: int) -> Chunk:
+        """User turn k of every prompt, ``[B, ...]``."""
+        return jax.tree.map(lambda array: array[k], self.turns)
+
+    @property
+    def depth(self) -> int:
+        """Turns that the longest dialogue has, at most K."""
+        return int(self.turn_mask.sum(axis=1).max())
+
+
+def prompt_batch(
+    examples: Sequence[Example], policy: Policy, buckets: Sequence[Shapes]
+) -> PromptBatch:
+    """Lays out examples in the first bucket that holds all of them.
+
+    Args:
+      examples: dialogues with at least one open turn, and their frames.
+      policy: whose tokens and positions to use.
+      buckets: shapes with one common ``new_tokens``, the smallest first.
+
+    Raises:
+      InputError: naming the dialogue that has no open turn or fits no bucket.
+    """
+    pieces = [_pieces(example, policy) for example in examples]
+    needs = [
+        _need(own, example.grids, buckets[0].new_tokens)
+        for own, example in zip(pieces, examples, strict=True)
+    ]
+    shapes = choose(buckets, needs, [example.dialogue for example in examples])
+    vision, firsts = vision_batch(examples, policy, shapes.slices, shapes.slots)
+    context = _empty(shapes.context, shapes.batch)
+    turns = _empty(shapes.turn, shapes.turns, shapes.batch)
+    turn_mask = np.zeros((shapes.batch, shapes.turns), bool)
+    time = np.zeros(turn_mask.shape, np.float32)
+    seed = np.zeros(shapes.batch, np.uint32)
+    # A padding prompt is one text token of context, so that every row has something pending.
+    context.length[:], context.span[:] = 1, 1
+    for b, (example, own, first) in enumerate(zip(examples, pieces, firsts, strict=True)):
+        _fill(context, (b,), own[0], policy, shapes, first)
+        for k, piece in enumerate(own[1:], 1):
+            _fill(turns, (k, b), piece, policy, shapes, first)
+        turn_mask[b, : len(own)] = True
+        time[b, : len(own)] = [turn.time for turn in example.dialogue.open_turns]
+        time[b, len(own) :] = time[b, len(own) - 1]
+        seed[b] = prompt_seed(example.dialogue.id)
+    ids = tuple(example.dialogue.id for example in examples)
+    return PromptBatch(ids, shapes, vision, context, turns, turn_mask, time, seed)
+
+
+def vision_batch(
+    examples: Sequence[Example], policy: Policy, slices: int, slots: Any
+) -> tuple[Any, list[int]]:
+    """The frames of all examples in one vision input, and where each example's slices begin.
+
+    Args:
+      slices: room for that many; 0 gives None instead of a vision input.
+      slots: room of one slice.
+    """
+    parts: list[tuple[np.ndarray, tuple[int, int]]] = []
+    firsts = []
+    for example in examples:
+        firsts.append(len(parts))
+        parts.extend(example.slices)
+    if not slices:
+        return None, firsts
+    vision = policy.family.vision_input(parts, policy.config, slots=slots, num_slices=slices)
+    return vision, firsts
+
+
+def _pieces(example: Example, policy: Policy) -> list[Piece]:
+    """Context, then the later open turns."""
+    dialogue, template = example.dialogue, policy.template
+    count = len(dialogue.open_turns)
+    if not count:
+        raise InputError(
+            "every turn has a reply: nothing is left to decide",
+            file=dialogue.file,
+            record=dialogue.id,
+        )
+    later = [template.turn(dialogue, k, example.grids) for k in range(1, count)]
+    return [template.context(dialogue, example.grids), *later]
+
+
+def _need(pieces: Sequence[Piece], grids: Sequence[Grid], new_tokens: int) -> RolloutNeed:
+    context, *turns = (len(piece.tokens) for piece in pieces)
+    return RolloutNeed.of(Lengths(context, tuple(turns)), sum(t for t, _, _ in grids), new_tokens)
+
+
+def _empty(width: int, *lead: int) -> Chunk:
+    return Chunk(
+        tokens=np.zeros((*lead, width), np.int32),
+        media_index=np.full((*lead, width), -1, np.int32),
+        positions=np.zeros((*lead, 3, width), np.int32),
+        length=np.zeros(lead, np.int32),
+        span=np.zeros(lead, np.int32),
+    )
+
+
+def _fill(
+    chunk: Chunk, at: tuple[int, ...], piece: Piece, policy: Policy, shapes: Shapes, first: int
+) -> None:
+    """Writes one piece into its place of a padded chunk."""
+    count = len(piece.tokens)
+    positions, span = policy.family.positions(piece.tokens, piece.media, policy.config)
+    chunk.tokens[at][:count] = piece.tokens
+    chunk.positions[at][:, :count] = positions
+    chunk.length[at], chunk.span[at] = count, span
+    if piece.media:
+        chunk.media_index[at][:count] = media_index(
+            count, piece.media, policy.config.merge, shapes.slots.tokens, first
+        )

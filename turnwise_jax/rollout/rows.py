@@ -1,0 +1,165 @@
+"""From dialogues to training rows: the sampled (or given) ids, where they stand, what they see.
+
+A rollout's row is laid together from the very pieces and ids that were shown and sampled, at the
+positions they had; nothing is tokenised again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from turnwise_jax.data.chat import Row
+from turnwise_jax.data.pipeline import Example
+from turnwise_jax.errors import InputError
+from turnwise_jax.models.media import media_index
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.prompts import vision_batch
+from turnwise_jax.rollout.shapes import RowNeed, RowShapes, choose
+from turnwise_jax.rollout.stream import Rollouts
+
+
+class TrainRows(NamedTuple):
+    """N trajectories padded to T tokens and A actions.
+
+    ``tokens``: int32 ``[N, T]``. ``positions``: int32 ``[N, 3, T]``, M-RoPE. ``media_index``: int32
+    ``[N, T]``, row of the batch's media features, -1 for text. ``valid``: bool ``[N, T]``.
+
+    ``action_target``: int32 ``[N, A]``, the trained ids in order. ``action_pos``: int32 ``[N, A]``,
+    index of the hidden state that predicts each, one before its own. ``action_mask``: bool
+    ``[N, A]``. ``turn_id``: int32 ``[N, A]``, decision turn 0..K-1. ``sampler_logp``: f32
+    ``[N, A]``, recorded while sampling; 0 for given replies. All are 0 where the mask is False.
+    """
+
+    tokens: np.ndarray
+    positions: np.ndarray
+    media_index: np.ndarray
+    valid: np.ndarray
+    action_pos: np.ndarray
+    action_target: np.ndarray
+    action_mask: np.ndarray
+    turn_id: np.ndarray
+    sampler_logp: np.ndarray
+
+    @classmethod
+    def empty(cls, rows: int, length: int, actions: int) -> TrainRows:
+        """N rows without a token."""
+        per_token, per_action = (rows, length), (rows, actions)
+        return cls(
+            tokens=np.zeros(per_token, np.int32),
+            positions=np.zeros((rows, 3, length), np.int32),
+            media_index=np.full(per_token, -1, np.int32),
+            valid=np.zeros(per_token, bool),
+            action_pos=np.zeros(per_action, np.int32),
+            action_target=np.zeros(per_action, np.int32),
+            action_mask=np.zeros(per_action, bool),
+            turn_id=np.zeros(per_action, np.int32),
+            sampler_logp=np.zeros(per_action, np.float32),
+        )
+
+
+def row_size(rollouts: Rollouts) -> tuple[int, int]:
+    """Room that :func:`train_rows` needs: tokens of the longest row, actions of the busiest."""
+    prompts = rollouts.prompts
+    count = len(rollouts.ids)
+    shown_B = prompts.context.length[:count] + prompts.turns.length[:, :count].sum(axis=0)
+    sampled_BG = rollouts.length.sum(axis=2)
+    markers_BG = rollouts.truncated.sum(axis=2)
+    return int((shown_B[:, None] + sampled_BG + markers_BG).max()), int(sampled_BG.max())
+
+
+def train_rows(rollouts: Rollouts, *, length: int, actions: int) -> TrainRows:
+    """The rows of all rollouts, N = B x G in (b, g) order.
+
+    Loss tokens are exactly the sampled ids. The marker inserted after a cut turn is in the row but
+    is no action. ``media_index`` refers to ``rollouts.prompts.vision``.
+
+    Args:
+      rollouts: finished rollouts.
+      length: T, at least :func:`row_size`'s.
+      actions: A, likewise.
+    """
+    needed = row_size(rollouts)
+    if needed[0] > length or needed[1] > actions:
+        raise InputError(
+            f"rows need {needed[0]} tokens and {needed[1]} actions, there is room for "
+            f"{length} and {actions}"
+        )
+    count, group_size = rollouts.length.shape[:2]
+    rows = TrainRows.empty(count * group_size, length, actions)
+    for b in range(count):
+        for g in range(group_size):
+            _write_rollout(rows, b * group_size + g, rollouts, b, g)
+    return rows
+
+
+def _write_rollout(rows: TrainRows, n: int, rollouts: Rollouts, b: int, g: int) -> None:
+    """Context, reply 0, turn 1, reply 1, ... of one rollout into row n."""
+    prompts = rollouts.prompts
+    context = prompts.context
+    at = int(context.length[b])
+    next_position = int(context.span[b])
+    rows.tokens[n, :at] = context.tokens[b, :at]
+    rows.positions[n, :, :at] = context.positions[b, :, :at]
+    rows.media_index[n, :at] = context.media_index[b, :at]
+    action = 0
+    for k in range(int(rollouts.turn_mask[b].sum())):
+        end = at + int(prompts.turns.length[k, b])
+        shown = prompts.turns
+        rows.tokens[n, at:end] = shown.tokens[k, b, : end - at]
+        rows.positions[n, :, at:end] = shown.positions[k, b, :, : end - at] + next_position
+        rows.media_index[n, at:end] = shown.media_index[k, b, : end - at]
+        next_position += int(shown.span[k, b])
+        at, sampled = end, int(rollouts.length[b, g, k])
+        closed = sampled + int(rollouts.truncated[b, g, k])
+        rows.tokens[n, at : at + closed] = rollouts.marker
+        rows.tokens[n, at : at + sampled] = rollouts.tokens[b, g, k, :sampled]
+        rows.positions[n, :, at : at + closed] = next_position + np.arange(closed)
+        own = slice(action, action + sampled)
+        rows.action_pos[n, own] = np.arange(at - 1, at - 1 + sampled)
+        rows.action_target[n, own] = rollouts.tokens[b, g, k, :sampled]
+        rows.turn_id[n, own] = k
+        rows.sampler_logp[n, own] = rollouts.logp[b, g, k, :sampled]
+        at, next_position, action = at + closed, next_position + closed, action + sampled
+    rows.valid[n, :at] = True
+    rows.action_mask[n, :action] = True
+
+
+def sft_rows(
+    examples: Sequence[Example], policy: Policy, buckets: Sequence[RowShapes]
+) -> tuple[Any, TrainRows, RowShapes]:
+    """Dialogues with given replies as rows of the first bucket that holds them.
+
+    Returns:
+      The vision input that ``media_index`` refers to (None without frames), the rows, the bucket.
+
+    Raises:
+      InputError: naming the dialogue that fits no bucket.
+    """
+    parts = [policy.template.training_row(x.dialogue, x.grids) for x in examples]
+    needs = [RowNeed.of(row, x.grids) for row, x in zip(parts, examples, strict=True)]
+    shapes = choose(buckets, needs, [x.dialogue for x in examples])
+    vision, firsts = vision_batch(examples, policy, shapes.slices, shapes.slots)
+    rows = TrainRows.empty(shapes.batch, shapes.length, shapes.actions)
+    for n, (row, first) in enumerate(zip(parts, firsts, strict=True)):
+        _write_given(rows, n, row, policy, shapes, first)
+    return vision, rows, shapes
+
+
+def _write_given(
+    rows: TrainRows, n: int, row: Row, policy: Policy, shapes: RowShapes, first: int
+) -> None:
+    count, at = len(row.tokens), np.flatnonzero(row.loss_mask)
+    rows.tokens[n, :count] = row.tokens
+    rows.positions[n, :, :count], _ = policy.family.positions(row.tokens, row.media, policy.config)
+    if row.media:
+        rows.media_index[n, :count] = media_index(
+            count, row.media, policy.config.merge, shapes.slots.tokens, first
+        )
+    rows.valid[n, :count] = True
+    rows.action_pos[n, : len(at)] = at - 1
+    rows.action_target[n, : len(at)] = row.tokens[at]
+    rows.action_mask[n, : len(at)] = True
+    rows.turn_id[n, : len(at)] = row.turn_id[at]

@@ -1,0 +1,245 @@
+"""Static shapes: room for every dialogue of a batch, in a few buckets per data set.
+
+Batches that fall into one bucket share one compilation. Buckets are listed from the smallest to the
+largest, and a batch takes the first one that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from turnwise_jax.data.chat import Grid, Lengths, Row
+from turnwise_jax.data.records import Dialogue
+from turnwise_jax.errors import InputError
+from turnwise_jax.rollout.policy import Policy
+
+TOKEN_MULTIPLE = 32  # contexts, caches and rows are rounded up to this many tokens
+TURN_MULTIPLE = 8
+
+
+class RolloutNeed(NamedTuple):
+    """Room that one dialogue needs in a rollout, named as in :class:`Shapes`."""
+
+    context: int
+    turn: int
+    turns: int
+    cache: int
+    slices: int
+
+    @classmethod
+    def of(cls, lengths: Lengths, slices: int, new_tokens: int) -> RolloutNeed:
+        """From exact token counts.
+
+        A rollout holds its context, the later user turns and, per decision, ``new_tokens`` sampled
+        tokens and a marker, the very last of which is never written to the cache.
+        """
+        turns = 1 + len(lengths.turns)
+        cache = lengths.context + sum(lengths.turns) + turns * (new_tokens + 1) - 1
+        return cls(lengths.context, max(lengths.turns, default=1), turns, cache, slices)
+
+
+class Shapes(NamedTuple):
+    """One bucket of rollouts.
+
+    ``batch``: B prompts; a smaller batch is padded with prompts that take no turn. ``context``:
+    most tokens before the first decision. ``turn``: most tokens of a later user turn. ``turns``: K,
+    most decisions. ``new_tokens``: L, most sampled tokens of a turn, the end marker included.
+    ``cache``: slots of one rollout over all its turns. ``slices``: most vision slices of all
+    prompts together, 0 for text alone. ``slots``: room of one slice, from the model family's
+    ``slots_for``; None for text alone.
+    """
+
+    batch: int
+    context: int
+    turn: int
+    turns: int
+    new_tokens: int
+    cache: int
+    slices: int
+    slots: Any
+
+    @classmethod
+    def for_dialogues(
+        cls,
+        dialogues: Sequence[Dialogue],
+        grids: Sequence[Sequence[Grid]],
+        policy: Policy,
+        *,
+        batch_size: int,
+        new_tokens: int,
+        buckets: int = 1,
+    ) -> tuple[Shapes, ...]:
+        """Buckets for batches of ``batch_size`` of these dialogues, the smallest first.
+
+        The largest holds any batch. Each further one holds contexts and caches of half the size of
+        the one before; it is left out when it holds less than one batch of these dialogues.
+
+        Args:
+          dialogues: with open turns.
+          grids: each dialogue's vision grids, in the order of ``records.media_groups``.
+        """
+        needs = [
+            RolloutNeed.of(policy.template.lengths(dialogue, own), _slices(own), new_tokens)
+            for dialogue, own in zip(dialogues, grids, strict=True)
+        ]
+        slots = _slots(grids, policy)
+        return tuple(
+            cls(
+                batch=batch_size,
+                context=_round_up(room.context, TOKEN_MULTIPLE),
+                turn=_round_up(room.turn, TURN_MULTIPLE),
+                turns=room.turns,
+                new_tokens=new_tokens,
+                cache=_round_up(room.cache, TOKEN_MULTIPLE),
+                slices=room.slices,
+                slots=slots,
+            )
+            for room in _rooms(needs, ("context", "cache"), batch_size, buckets)
+        )
+
+
+class RowNeed(NamedTuple):
+    """Room that one dialogue needs as a supervised row, named as in :class:`RowShapes`."""
+
+    length: int
+    actions: int
+    turns: int
+    slices: int
+
+    @classmethod
+    def of(cls, row: Row, grids: Sequence[Grid]) -> RowNeed:
+        """From the row itself."""
+        turns = int(row.turn_id.max(initial=-1)) + 1
+        return cls(len(row.tokens), int(row.loss_mask.sum()), turns, _slices(grids))
+
+
+class RowShapes(NamedTuple):
+    """One bucket of supervised rows.
+
+    ``batch``: N. ``length``: T. ``actions``: A. ``turns``: K. ``slices``, ``slots``: as in
+    :class:`Shapes`.
+    """
+
+    batch: int
+    length: int
+    actions: int
+    turns: int
+    slices: int
+    slots: Any
+
+    @classmethod
+    def for_dialogues(
+        cls,
+        dialogues: Sequence[Dialogue],
+        grids: Sequence[Sequence[Grid]],
+        policy: Policy,
+        *,
+        batch_size: int,
+        buckets: int = 1,
+    ) -> tuple[RowShapes, ...]:
+        """Buckets for batches of these dialogues with given replies; see :class:`Shapes`."""
+        needs = [
+            RowNeed.of(policy.template.training_row(dialogue, own), own)
+            for dialogue, own in zip(dialogues, grids, strict=True)
+        ]
+        slots = _slots(grids, policy)
+        return tuple(
+            cls(
+                batch=batch_size,
+                length=_round_up(room.length, TOKEN_MULTIPLE),
+                actions=_round_up(room.actions, TURN_MULTIPLE),
+                turns=room.turns,
+                slices=room.slices,
+                slots=slots,
+            )
+            for room in _rooms(needs, ("length",), batch_size, buckets)
+        )
+
+
+Need = TypeVar("Need", RolloutNeed, RowNeed)
+Bucket = TypeVar("Bucket", Shapes, RowShapes)
+
+
+def choose(
+    buckets: Sequence[Bucket],
+    needs: Sequence[RolloutNeed] | Sequence[RowNeed],
+    dialogues: Sequence[Dialogue],
+) -> Bucket:
+    """The first bucket that holds a batch of dialogues.
+
+    Raises:
+      InputError: none does; names the dialogue that is too large for the last one.
+    """
+    if not buckets or not dialogues:
+        raise InputError("no dialogue to batch" if buckets else "no shapes to batch into")
+    for bucket in buckets:
+        misfit = _misfit(bucket, needs, dialogues)
+        if misfit is None:
+            return bucket
+    raise misfit
+
+
+def _misfit(
+    bucket: Shapes | RowShapes,
+    needs: Sequence[RolloutNeed] | Sequence[RowNeed],
+    dialogues: Sequence[Dialogue],
+) -> InputError | None:
+    if len(needs) > bucket.batch:
+        return InputError(f"{len(needs)} dialogues, the shape holds {bucket.batch}", field="batch")
+    slices = 0
+    for need, dialogue in zip(needs, dialogues, strict=True):
+        slices += need.slices
+        wanted = need._replace(slices=slices)._asdict()
+        for name, size in wanted.items():
+            room = getattr(bucket, name)
+            if size > room:
+                return InputError(
+                    f"needs {size}, the largest shape has {room}",
+                    file=dialogue.file,
+                    record=dialogue.id,
+                    field=name,
+                )
+    return None
+
+
+def _rooms(
+    needs: Sequence[Need], halved: Sequence[str], batch_size: int, buckets: int
+) -> list[Need]:
+    """Least room for any batch of all dialogues, and of those within half, a quarter, ... of it."""
+    if not needs:
+        raise InputError("no dialogue to choose shapes for")
+    widest = {name: max(getattr(need, name) for need in needs) for name in halved}
+    rooms: list[Need] = []
+    for halvings in range(buckets):
+        inside = [
+            need
+            for need in needs
+            if all(getattr(need, name) <= size >> halvings for name, size in widest.items())
+        ]
+        if halvings and len(inside) < batch_size:
+            break
+        room = type(inside[0])(*map(max, zip(*inside, strict=True)))
+        room = room._replace(slices=_most_slices(inside, batch_size))
+        if room not in rooms:
+            rooms.append(room)
+    return rooms[::-1]
+
+
+def _most_slices(needs: Sequence[Need], batch_size: int) -> int:
+    """Slices of the heaviest batch; a data set shorter than a batch may repeat its heaviest."""
+    heaviest = sorted((need.slices for need in needs), reverse=True)[:batch_size]
+    return sum(heaviest) + heaviest[0] * (batch_size - len(heaviest))
+
+
+def _slices(grids: Sequence[Grid]) -> int:
+    return sum(t for t, _, _ in grids)
+
+
+def _slots(grids: Sequence[Sequence[Grid]], policy: Policy) -> Any:
+    sizes = {(h, w) for own in grids for _, h, w in own}
+    return policy.family.slots_for(sorted(sizes), policy.config) if sizes else None
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple

@@ -1,0 +1,213 @@
+"""Streaming rollouts: B prompts x G rollouts turn by turn, or one dialogue as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from turnwise_jax.data.pipeline import Example
+from turnwise_jax.errors import InputError
+from turnwise_jax.rollout.decode import Rule, State, TurnOutput, begin, encode, take_turn
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.prompts import PromptBatch, prompt_batch
+from turnwise_jax.rollout.sampling import Sampling
+from turnwise_jax.rollout.shapes import Shapes
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """What G rollouts of each of B prompts said.
+
+    Attributes:
+      prompts: the batch that they answer.
+      ids: the prompts' names, B of them.
+      tokens: int32 ``[B, G, K, L]``, sampled ids with the end marker where it was sampled.
+      length: int32 ``[B, G, K]``, sampled ids of a turn; 0 where there is no such turn.
+      logp: f32 ``[B, G, K, L]``, behaviour log-probabilities.
+      truncated: bool ``[B, G, K]``, cut at L tokens.
+      text: ``text[b][g][k]``, without the marker, stripped; "" where there is no such turn.
+      turn_mask: bool ``[B, K]``. time: f32 ``[B, K]``, seconds of video shown at the decision.
+      marker: id of the end-of-turn marker.
+    """
+
+    prompts: PromptBatch
+    ids: tuple[str, ...]
+    tokens: np.ndarray
+    length: np.ndarray
+    logp: np.ndarray
+    truncated: np.ndarray
+    text: list[list[list[str]]]
+    turn_mask: np.ndarray
+    time: np.ndarray
+    marker: int
+
+
+class TurnResult(NamedTuple):
+    """One decision of one dialogue. ``tokens``, ``logp``: the sampled ids and their values."""
+
+    turn: int
+    time: float
+    text: str
+    tokens: np.ndarray
+    logp: np.ndarray
+    truncated: bool
+
+
+class StreamEngine:
+    """Compiled rollouts of one policy structure; parameters are arguments of every call.
+
+    One compilation of three functions (frames, context, turn) per shape bucket and group size.
+    """
+
+    def __init__(self, policy: Policy, sampling: Sampling, shapes: Shapes | Sequence[Shapes]):
+        """
+        Args:
+          policy: structure, tokenizer and preprocessing; its parameters are not used.
+          sampling: how tokens are chosen.
+          shapes: one bucket, or several, the smallest first.
+        """
+        self.policy = policy
+        self.sampling = sampling
+        self.buckets = (shapes,) if isinstance(shapes, Shapes) else tuple(shapes)
+        if len({bucket.new_tokens for bucket in self.buckets}) != 1:
+            raise InputError("must be the same in every bucket", field="new_tokens")
+        self._allowed = jnp.asarray(policy.allowed)
+        graphdef = policy.graphdef
+        self._encode = jax.jit(partial(encode, graphdef=graphdef))
+        self._begin = jax.jit(
+            partial(begin, graphdef=graphdef), static_argnames=("group_size", "capacity")
+        )
+        self._turn = jax.jit(
+            partial(take_turn, graphdef=graphdef), static_argnames="rule", donate_argnames="state"
+        )
+
+    def prepare(self, examples: Sequence[Example]) -> PromptBatch:
+        """The examples in the smallest bucket that holds them.
+
+        Raises:
+          InputError: naming the dialogue that fits none.
+        """
+        return prompt_batch(examples, self.policy, self.buckets)
+
+    def rollout(
+        self,
+        params: nnx.State,
+        examples: Sequence[Example] | PromptBatch,
+        *,
+        group_size: int,
+        seed: int,
+        step: int = 0,
+    ) -> Rollouts:
+        """Runs G rollouts of every prompt to their last turn.
+
+        The same parameters, seed, step, prompt id and shapes give the same rollouts, whatever else
+        is in the batch.
+
+        Args:
+          params: the policy's parameters.
+          examples: prompts, or what :meth:`prepare` made of them.
+          group_size: G.
+          seed, step: of the randomness; 32 bits each.
+        """
+        if group_size < 1:
+            raise InputError(f"must be at least 1, not {group_size}", field="group_size")
+        prompts = examples if isinstance(examples, PromptBatch) else self.prepare(examples)
+        outputs = [out for _, out in self._turns(params, prompts, group_size, seed, step)]
+        return self._collect(prompts, jax.device_get(outputs), group_size)
+
+    def stream(
+        self, params: nnx.State, example: Example, *, seed: int = 0, step: int = 0
+    ) -> Iterator[TurnResult]:
+        """One rollout of one dialogue; yields each decision as soon as it is made."""
+        prompts = self.prepare([example])
+        for k, out in self._turns(params, prompts, 1, seed, step):
+            row = jax.tree.map(lambda array: array[0], jax.device_get(out))
+            ids = row.tokens[: row.length]
+            yield TurnResult(
+                turn=k,
+                time=float(prompts.time[0, k]),
+                text=self._text(ids),
+                tokens=ids,
+                logp=row.logprob[: row.length],
+                truncated=bool(row.truncated),
+            )
+
+    def _turns(
+        self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int
+    ) -> Iterator[tuple[int, TurnOutput]]:
+        """Turn by turn; nothing here waits for the device."""
+        shapes = prompts.shapes
+        rule = Rule(self.sampling, self.policy.vocab.im_end, shapes.new_tokens)
+        media, state = self._start(params, prompts, group_size, seed, step)
+        for k in range(prompts.depth):
+            state, out = self._turn(
+                params,
+                media,
+                self._allowed,
+                state,
+                prompts.turn(k),
+                prompts.turn_mask[:, k],
+                rule=rule,
+            )
+            yield k, out
+
+    def _start(
+        self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int
+    ) -> tuple[Any, State]:
+        media = None if prompts.vision is None else self._encode(params, prompts.vision)
+        state = self._begin(
+            params,
+            media,
+            prompts.context,
+            np.uint32(seed % 2**32),
+            np.uint32(step % 2**32),
+            prompts.seed,
+            group_size=group_size,
+            capacity=prompts.shapes.cache,
+        )
+        return media, state
+
+    def _collect(
+        self, prompts: PromptBatch, outputs: Sequence[TurnOutput], group_size: int
+    ) -> Rollouts:
+        """Turns' outputs ``[N, ...]`` as ``[B, G, K, ...]``, padding prompts dropped."""
+        shapes, count = prompts.shapes, len(prompts.ids)
+
+        def gather(name: str) -> np.ndarray:
+            turns = np.stack([getattr(out, name) for out in outputs], axis=1)
+            turns = turns.reshape(shapes.batch, group_size, *turns.shape[1:])[:count]
+            missing = shapes.turns - len(outputs)
+            return np.pad(turns, ((0, 0), (0, 0), (0, missing), *((0, 0),) * (turns.ndim - 3)))
+
+        tokens, length = gather("tokens"), gather("length")
+        text = [
+            [
+                [self._text(ids[:n]) for ids, n in zip(row, counts, strict=True)]
+                for row, counts in zip(group, lengths, strict=True)
+            ]
+            for group, lengths in zip(tokens, length, strict=True)
+        ]
+        return Rollouts(
+            prompts=prompts,
+            ids=prompts.ids,
+            tokens=tokens,
+            length=length,
+            logp=gather("logprob"),
+            truncated=gather("truncated"),
+            text=text,
+            turn_mask=prompts.turn_mask[:count],
+            time=prompts.time[:count],
+            marker=self.policy.vocab.im_end,
+        )
+
+    def _text(self, ids: np.ndarray) -> str:
+        """The reply that ids spell, without the end marker and blanks around it."""
+        vocab = self.policy.vocab
+        return vocab.decode(ids[ids != vocab.im_end]).strip()
