@@ -58,7 +58,7 @@ BEST = said("A red circle appears.", SILENT, "The circle turns blue.", SILENT)
 
 
 def test_marks_tell_right_wrong_repeated_and_stray_replies_apart():
-    assert grade(SFT, RuleJudge()) == ["partly", "right", "repeated", None]
+    assert grade(SFT, RuleJudge()) == ["wrong", "right", "repeated", None]
     assert grade(BEST, RuleJudge()) == ["right", None, "right", None]
     stray = Prediction("x", (1.0,), ("A red circle appears.",), WINDOWS)
     assert grade(stray, RuleJudge()) == ["outside"]
@@ -95,7 +95,7 @@ def test_the_transcript_is_in_time_order_with_marks(dialogue):
         "given: Nothing yet.",
         "window 3-6 s: A red circle appears.",
     ]
-    assert lines[4].endswith(f"SFT: A green circle appears.   [{MARKS['partly'].word}]")
+    assert lines[4].endswith(f"SFT: A green circle appears.   [{MARKS['wrong'].word}]")
     assert "NO REPLY" not in "\n".join(lines)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from turnwise_jax.data.records import Window, is_silent
-from turnwise_jax.study.style import FAINT, INK, MUTED, NORMAL, SMALL, clean, new_figure, save
+from turnwise_jax.study.style import (
+    FAINT,
+    INK,
+    MUTED,
+    NORMAL,
+    SMALL,
+    clean,
+    new_figure,
+    save,
+    wrapped,
+)
 
 GAIN, LOSS, SHARED, WINDOW = "#009E73", "#D55E00", "#6b6b6b", "#dcebf7"
 MINUS = "\N{MINUS SIGN}"
@@ -79,7 +88,7 @@ def _draw_replies(
     axes.axhline(0, color=FAINT, linewidth=0.7, zorder=1)
     for window in windows:
         width = max(12, round(14 * (window.end - window.start) / step))
-        text = textwrap.fill(window.answer, width)
+        text = wrapped(window.answer, width)
         middle = (window.start + window.end) / 2
         axes.text(middle, 0.45, text, fontsize=SMALL, color="#1f5a93", ha="center", va="center")
     for time, reply in zip(times, replies, strict=True):
@@ -87,8 +96,8 @@ def _draw_replies(
             axes.plot([time], [0], ".", color="#9a9a9a", markersize=5)
             continue
         axes.plot([time], [0], "o", color=INK, markersize=6)
-        lines = textwrap.wrap(reply.strip() or "(empty)", 14, max_lines=4, placeholder=" ...")
-        axes.text(time, -0.2, "\n".join(lines), fontsize=SMALL, color=INK, ha="center", va="top")
+        text = wrapped(reply.strip() or "(empty)", 14)
+        axes.text(time, -0.2, text, fontsize=SMALL, color=INK, ha="center", va="top")
 
 
 def _draw_scores(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from turnwise_jax.data.video import read_frames, read_image
 from turnwise_jax.eval.predictions import Prediction
 from turnwise_jax.eval.scoring import judged
 from turnwise_jax.rewards.judges import Judge
-from turnwise_jax.study.style import FAINT, INK, LARGE, MUTED, new_figure, save
+from turnwise_jax.study.style import FAINT, INK, LARGE, MUTED, new_figure, printable, save, wrapped
 
 
 class Mark(NamedTuple):
@@ -30,7 +29,7 @@ class Mark(NamedTuple):
 # Symbols differ as well as colours, so that the picture reads in grey.
 MARKS = {
     "right": Mark("right and in time", "o", "#009E73"),
-    "partly": Mark("in time, not quite right", "^", "#E69F00"),
+    "wrong": Mark("in time, but not right", "^", "#E69F00"),
     "repeated": Mark("says nothing new", "s", "#CC79A7"),
     "outside": Mark("outside the windows", "X", "#D55E00"),
 }
@@ -55,7 +54,7 @@ def grade(prediction: Prediction, judge: Judge) -> list[str | None]:
             marks.append("outside")
         else:
             best = np.nan_to_num(quality_KW[k, inside], nan=0.0).max()
-            marks.append("right" if best >= 4 else "partly")
+            marks.append("right" if best >= 4 else "wrong")
     return marks
 
 
@@ -121,7 +120,7 @@ def transcript(dialogue: Dialogue, predictions: Mapping[str, Prediction], *, jud
         if turn.text:
             events.append((turn.time, 1, f"user: {turn.text}"))
         if turn.reply is not None and not is_silent(turn.reply):
-            events.append((turn.time, 2, f"given: {turn.reply.strip()}"))
+            events.append((turn.time, 2, f"given: {printable(turn.reply)}"))
     for window in dialogue.windows:
         span = f"window {window.start:g}-{window.end:g} s: {window.answer}"
         events.append((window.start, 0, span))
@@ -130,7 +129,7 @@ def transcript(dialogue: Dialogue, predictions: Mapping[str, Prediction], *, jud
         for time, reply, mark in zip(prediction.times, prediction.replies, marks, strict=True):
             if mark:
                 word = MARKS[mark].word
-                events.append((time, place, f"{label}: {reply.strip()}   [{word}]"))
+                events.append((time, place, f"{label}: {printable(reply)}   [{word}]"))
     lines = [f"{time:7.1f} s  {text}" for time, _, text in sorted(events)]
     return "\n".join([dialogue.id, *lines]) + "\n"
 
@@ -215,8 +214,8 @@ def _draw_lane(
 def _put(
     axes: Axes, x: float, y: float, text: str, width: int, *, colour: str, va: str = "top"
 ) -> None:
-    lines = textwrap.wrap(text, width, max_lines=4, placeholder=" ...")
-    axes.text(x, y, "\n".join(lines), fontsize=TEXT, color=colour, ha="center", va=va)
+    text = wrapped(text, width, lines=3)
+    axes.text(x, y, text, fontsize=TEXT, color=colour, ha="center", va=va)
 
 
 def _finish_lanes(axes: Axes, times: Sequence[float], labels: Sequence[str]) -> None:

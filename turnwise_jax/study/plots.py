@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from turnwise_jax.eval.report import Report
 from turnwise_jax.study.style import (
@@ -165,6 +166,7 @@ def _draw_panel(
         axes.plot(steps, values, color=paint[label], linewidth=0.7, alpha=0.28)
         axes.plot(steps, smooth, color=paint[label], linewidth=1.7)
     axes.margins(x=0.01)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(axis="y", color=FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich import box
 from rich.table import Table
 
 from turnwise_jax.eval.files import write_text
@@ -19,20 +20,21 @@ from turnwise_jax.train.metrics import METRICS, read_jsonl
 
 
 class Column(NamedTuple):
-    """A metric of the streaming report as a column of the table."""
+    """A metric of the streaming report as a column; ``short`` "" leaves it out of the terminal."""
 
     metric: str
     title: str
     decimals: int
+    short: str
 
 
 COLUMNS = (
-    Column("reward", "reward", 3),
-    Column("pauc", "PAUC", 1),
-    Column("repetition_rate", "repetitive %", 1),
-    Column("out_of_window_rate", "out of window %", 1),
-    Column("non_silent_share", "non-silent %", 1),
-    Column("reply_characters", "characters", 1),
+    Column("reward", "reward", 3, "reward"),
+    Column("pauc", "PAUC", 1, "PAUC"),
+    Column("repetition_rate", "repetitive %", 1, "repe-\ntitive %"),
+    Column("out_of_window_rate", "out-of-window %", 1, "out of\nwindow %"),
+    Column("non_silent_share", "non-silent %", 1, "non-\nsilent %"),
+    Column("reply_characters", "characters a reply", 1, ""),
 )
 PICTURED = {
     "pauc": "PAUC (\N{GREEK SMALL LETTER OMEGA} = 0.5)",
@@ -93,13 +95,14 @@ def comma_separated(reports: Mapping[str, Report]) -> str:
 
 
 def terminal(reports: Mapping[str, Report], title: str) -> Table:
-    """The table for the terminal."""
-    table = Table(title=title)
-    table.add_column("policy")
-    for column in COLUMNS:
-        table.add_column(column.title, justify="right")
+    """The table for the terminal; narrow, so without intervals."""
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    shown = [column for column in COLUMNS if column.short]
+    table.add_column("policy", no_wrap=True, vertical="bottom")
+    for column in shown:
+        table.add_column(column.short, justify="right", no_wrap=True)
     for name, report in reports.items():
-        table.add_row(name, *(_cell(report, column) for column in COLUMNS))
+        table.add_row(name, *(_number(report, column) for column in shown))
     return table
 
 
@@ -144,12 +147,14 @@ def _row(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _cell(report: Report, column: Column) -> str:
-    def number(value: float) -> str:
-        return f"{value:.{column.decimals}f}"
+def _number(report: Report, column: Column) -> str:
+    return f"{report.metrics[column.metric]:.{column.decimals}f}"
 
-    text = number(report.metrics[column.metric])
-    span = report.intervals.get(column.metric)
-    if column.metric not in ("reward", "pauc") or span is None:
-        return text
-    return f"{text} [{number(span[0])}, {number(span[1])}]"
+
+def _cell(report: Report, column: Column) -> str:
+    """The number; for reward and PAUC also the interval, where there is one."""
+    low, high = report.intervals.get(column.metric, (0.0, 0.0))
+    if column.metric not in ("reward", "pauc") or low == high:
+        return _number(report, column)
+    span = f"[{low:.{column.decimals}f}, {high:.{column.decimals}f}]"
+    return f"{_number(report, column)} {span}"

@@ -14,14 +14,12 @@ after a kill, ends as if nothing had happened. What a study leaves in ``config.d
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 from rich.console import Console
-from turnwise_jax.study.tiny import make_tiny_policy
 
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import Dialogue
@@ -39,12 +37,12 @@ from turnwise_jax.study.config import (
     label,
     run_config,
     run_directory,
-    world_fields,
+    world_setting,
 )
 from turnwise_jax.study.dialogues import draw_dialogue, transcript
 from turnwise_jax.study.report import terminal, write_curves, write_results
+from turnwise_jax.study.tiny import make_tiny_policy
 from turnwise_jax.train.run import train
-from turnwise_jax.worlds.settings import WORLDS, World
 from turnwise_jax.worlds.streamworld import WorldFiles
 from turnwise_jax.worlds.streamworld import generate as make_world
 
@@ -75,15 +73,9 @@ def run_study(config: ConfigDict, *, console: Console | None = None) -> tuple[Pa
     console = console or Console()
     directory = Path(config.dir)
     world = WorldFiles(directory / "world")
-    setting = make_setting(config)
-    make_world(
-        world.root,
-        setting,
-        train=config.world.train,
-        test=config.world.test,
-        seed=config.seed,
-    )
-    make_tiny_policy(directory / BASE, setting, seed=config.seed)
+    setting, sizes = world_setting(config), config.world
+    make_world(world.root, setting, train=sizes.train, test=sizes.test, seed=config.seed)
+    make_tiny_policy(directory / BASE, setting, seed=config.seed, **config.base.to_dict())
     for name in config.order:
         _, finished = train(run_config(config, name, world))
         if not finished:
@@ -105,12 +97,6 @@ def run_study(config: ConfigDict, *, console: Console | None = None) -> tuple[Pa
     return directory, True
 
 
-def make_setting(config: ConfigDict) -> World:
-    """The study's world: the named one with its changes."""
-    named = dataclasses.asdict(WORLDS[config.world.name])
-    return World.from_dict({**named, **world_fields(config)})
-
-
 def rows(config: ConfigDict) -> list[Row]:
     """The rows of the table: silence, forced speech, every run, and runs on swapped frames."""
     evaluation = config.evaluation
@@ -122,7 +108,7 @@ def rows(config: ConfigDict) -> list[Row]:
         ),
         *(Row(name, label(config, name), name, "plain") for name in config.order),
         *(
-            Row(f"{name}_swapped", f"{label(config, name)}, other video's frames", name, "swapped")
+            Row(f"{name}_swapped", f"{label(config, name)}, frames swapped", name, "swapped")
             for name in evaluation.swapped
         ),
     ]

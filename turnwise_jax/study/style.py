@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import textwrap
+import warnings
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from turnwise_jax.eval.files import write_bytes
 
@@ -42,8 +45,22 @@ def clean(axes: Axes, title: str = "") -> None:
     axes.set_title(title, loc="left", fontsize=NORMAL, color=INK)
 
 
+def printable(text: str) -> str:
+    """Text on one line, every run of blanks and of what cannot be printed as one blank."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def wrapped(text: str, width: int, *, lines: int = 4) -> str:
+    """Printable text in at most ``lines`` lines of ``width``."""
+    return "\n".join(textwrap.wrap(printable(text), width, max_lines=lines, placeholder=" ..."))
+
+
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write the figure as PNG, atomically."""
+    """Write the figure as PNG, atomically. Letters that the font lacks are drawn as boxes."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        figure.savefig(buffer, format="png", dpi=DPI)
     write_bytes(path, buffer.getvalue())
