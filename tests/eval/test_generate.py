@@ -127,7 +127,7 @@ def test_bad_media_stop_or_are_skipped_and_listed(policy, dialogues, tmp_path):
     broken = dataclasses.replace(
         dialogues[0], id="broken", turns=(Turn((Frame("nowhere.png"),), "q", 2.0),)
     )
-    mixed = [dialogues[0], broken]
+    mixed = [dialogues[0], broken, dialogues[1]]
     with pytest.raises(InputError, match=r"'broken'.*turns\[0\]\.frames\[0\]"):
         generate(policy, mixed, tmp_path / "a.jsonl", decoding=GREEDY)
     skipped: list[str] = []
@@ -139,7 +139,7 @@ def test_bad_media_stop_or_are_skipped_and_listed(policy, dialogues, tmp_path):
         on_bad_record="skip",
         skipped=skipped,
     )
-    assert [p.id for p in made] == [dialogues[0].id]
+    assert [p.id for p in made] == [dialogues[0].id, dialogues[1].id]
     assert len(skipped) == 1
     assert "nowhere.png" in skipped[0]
 

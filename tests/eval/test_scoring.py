@@ -72,6 +72,14 @@ def test_advantages_are_eq_5_within_each_group(alpha):
             np.testing.assert_allclose(credits[n].turn, np.clip(turn[row], -1.1, 1.1), atol=1e-5)
 
 
+def test_a_prompt_seen_at_two_steps_is_two_groups():
+    members = [RIGHT, QUIET]
+    steps = [dataclasses.replace(p, step=step) for step in (4, 9) for p in members]
+    alone, _ = assign_credit(members, RuleJudge())
+    both, _ = assign_credit(steps, RuleJudge())
+    assert [c.turn for c in both] == [c.turn for c in alone] * 2
+
+
 def test_a_group_of_one_has_no_signal():
     (credit,), _ = assign_credit([RIGHT], RuleJudge())
     assert credit.shared == 0.0

@@ -78,6 +78,17 @@ def test_a_dialogue_is_drawn_with_all_that_was_said(dialogue, tmp_path):
     assert shades == {(50 * k, 255 - 50 * k, 90) for k in range(5)}
 
 
+def test_any_text_can_be_drawn(dialogue, tmp_path):
+    odd = said("$x_1 = \\frac$", "\x1d bell\n\nline", "\u7ea2\u8272", "")
+    figure = draw_dialogue(
+        dialogue, {"odd": odd}, tmp_path / "d.png", judge=RuleJudge(), root=tmp_path
+    )
+    for part in ("$x_1 =", "bell line", "\u7ea2\u8272", "(empty)"):
+        assert part in words(figure)
+    lines = transcript(dialogue, {"odd": odd}, judge=RuleJudge()).splitlines()
+    assert sum("odd: bell line " in line for line in lines) == 1
+
+
 def test_the_last_frame_of_each_turn_is_shown(dialogue, tmp_path):
     frames = shown_frames(dialogue, tmp_path)
     assert [tuple(frame[0, 0]) for frame in frames] == [

@@ -190,6 +190,10 @@ def test_markdown_and_csv_show_intervals_where_there_are_any():
     counts = {"dialogues": 4, "videos": 2, "windows": 9}
     spans = {"pauc": (0.5, 2.0), "reward": (1.25, 1.25)}
     reports = {"x": Report("streaming", "the rule", metrics, spans, counts)}
+    assert "failed" not in markdown(reports)
+    short = {**counts, "failed_quality_judgements": 2, "failed_benchmark_judgements": 1}
+    failing = Report("streaming", "the rule", metrics, spans, short)
+    assert "left out: y 3." in markdown({**reports, "y": failing})
     assert "| x | 1.250 | 1.2 [0.5, 2.0] | 1.2 | 1.2 | 1.2 | 10.0 |" in markdown(reports)
     assert "4 held-out dialogues on 2 videos, 9 reply windows" in markdown(reports)
     (row,) = csv.DictReader(io.StringIO(comma_separated(reports)))

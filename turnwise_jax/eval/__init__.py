@@ -6,7 +6,9 @@
 ``scoring``      eq. 1, prefix scores and credit of finished dialogues
 ``streaming``    the report on dialogues with annotated reply windows
 ``bootstrap``    averages over dialogues with intervals over videos
-``report``       what every benchmark returns
+``report``       what every benchmark takes and returns
+``run``          a whole evaluation from its ``config``
+``files``        writing files whole or not at all
 
 A benchmark is a module with ``RULE`` and ``report(predictions, judges, *, resamples, seed, ...)``,
 and one line here.

@@ -78,7 +78,16 @@ def markdown(reports: Mapping[str, Report]) -> str:
         "",
         f"Rule: {report.rule}.",
     ]
+    failed = {name: failures(report) for name, report in reports.items() if failures(report)}
+    if failed:
+        named = ", ".join(f"{name} {count}" for name, count in failed.items())
+        lines += ["", f"Judgements that failed and are left out: {named}."]
     return "\n".join(lines) + "\n"
+
+
+def failures(report: Report) -> int:
+    """Judgements that a report had to do without."""
+    return sum(count for name, count in report.counts.items() if name.startswith("failed_"))
 
 
 def comma_separated(reports: Mapping[str, Report]) -> str:
