@@ -20,13 +20,14 @@ def silent_replies(dialogue: Dialogue) -> list[str]:
 
 
 def forced_to_speak(policy: Policy) -> Policy:
-    """The same policy, unable to stay silent: the first token of ``NO REPLY`` is banned.
+    """The same policy, unable to stay silent: no token is left with which ``NO REPLY`` can begin.
 
     Everything else is as it was, so at each turn it says what it finds most likely besides silence.
     """
     vocab = copy.copy(policy.vocab)
-    first = vocab.encode(SILENCE)[0]
-    vocab.forbidden = np.union1d(vocab.forbidden, [first]).astype(vocab.forbidden.dtype)
+    texts = [vocab.decode([token]).strip() for token in range(vocab.size)]
+    banned = [token for token, text in enumerate(texts) if text and SILENCE.startswith(text)]
+    vocab.forbidden = np.union1d(vocab.forbidden, banned).astype(vocab.forbidden.dtype)
     return replace(policy, vocab=vocab)
 
 

@@ -1,0 +1,64 @@
+"""A whole evaluation from its config, on predictions made before."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnwise_jax.data.records import Window
+from turnwise_jax.errors import InputError
+from turnwise_jax.eval import streaming
+from turnwise_jax.eval.config import eval_config
+from turnwise_jax.eval.predictions import Prediction, PredictionWriter, read_predictions
+from turnwise_jax.eval.report import Report, make_judges
+from turnwise_jax.eval.run import evaluate
+
+
+@pytest.fixture
+def config(tmp_path):
+    config = eval_config()
+    config.dir = str(tmp_path / "out")
+    config.resamples = 50
+    return config
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A file of four dialogues on two videos."""
+    path = tmp_path / "p.jsonl"
+    replies = ("A red circle appears.", "NO REPLY", "The circle leaves.", "A blue ring appears.")
+    with PredictionWriter(path) as writer:
+        for n, reply in enumerate(replies):
+            window = Window(1.0, 4.0, "What?", "A red circle appears.")
+            writer.write(Prediction(f"d{n}", (2.0,), (reply,), (window,), video=f"v{n % 2}"))
+    return path
+
+
+def test_predictions_are_scored_without_a_policy(config, finished, tmp_path):
+    report = evaluate(config, predictions=finished)
+    judges = make_judges({"kind": "rule"})
+    direct = streaming.report(read_predictions(finished), judges, resamples=50)
+    assert report == direct == Report.read(tmp_path / "out" / "report.json")
+    assert report.counts["dialogues"] == 4
+    assert 0 < report.metrics["pauc"] < 100
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"control": "upside_down"}, "control"),
+        ({"benchmark": "nobench"}, "benchmark"),
+        ({}, "policy.checkpoint"),
+        ({"policy.checkpoint": "somewhere"}, "data.path"),
+    ],
+)
+def test_what_cannot_be_run_names_its_field(config, change, field):
+    config.update_from_flattened_dict(change)
+    with pytest.raises(InputError) as caught:
+        evaluate(config)
+    assert caught.value.field == field
+
+
+def test_a_file_without_dialogues_is_refused(config, tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(InputError, match="holds no finished dialogue"):
+        evaluate(config, predictions=tmp_path / "empty.jsonl")
