@@ -314,7 +314,13 @@ def _fresh() -> dict[str, Any]:
     return {
         "architectures": ["Qwen2_5_VLForConditionalGeneration"],
         "model_type": Config.model_type,
-        "text_config": {"model_type": "qwen2_5_vl_text", "hidden_act": "silu"},
+        "text_config": {
+            "model_type": "qwen2_5_vl_text",
+            "hidden_act": "silu",
+            # transformers would assume the published vocabulary's ids, which a smaller one lacks
+            "bos_token_id": None,
+            "eos_token_id": None,
+        },
         "vision_config": {"model_type": "qwen2_5_vl_vision", "hidden_act": "silu"},
     }
 
