@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -64,7 +65,8 @@ def _parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
     except flags.Error as error:
         raise InputError(_origin(error)) from error
     except (AttributeError, KeyError) as error:
-        name = str(error).strip("\"'")
+        quoted = re.search(r"\w+", str(error))
+        name = quoted[0] if quoted else ""
         given = [a.partition("=")[0] for a in argv if a.startswith(f"{_CONFIG}.")]
         wrong = next((a for a in given if name in a.split(".")), None)
         if wrong is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 
@@ -69,12 +70,17 @@ def main(argv: Sequence[str]) -> None:
     ):
         if turn.text:
             print(f"{turn.time:8.1f} s  user:  {turn.text}")
-        shown = "-" if is_silent(result.text) else f"reply: {result.text}"
+        shown = "-" if is_silent(result.text) else f"reply: {one_line(result.text)}"
         print(f"{result.time:8.1f} s  {shown}{' [cut]' if result.truncated else ''}", flush=True)
         replies.append(result.text)
     if args.output:
         with PredictionWriter(args.output) as writer:
             writer.write(as_prediction(dialogue, replies))
+
+
+def one_line(text: str) -> str:
+    """Line breaks and control characters as escapes."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def sampling(args: flags.FlagValues) -> Sampling:

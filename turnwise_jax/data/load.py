@@ -38,6 +38,8 @@ def load_dialogues(
     if source not in DATASETS:
         raise InputError(f"must be one of {', '.join(DATASETS)}, got {source!r}", field="source")
     check_on_bad_record(on_bad_record)
+    if not Path(path).is_file():
+        raise InputError("no such file", file=path)
     module = DATASETS[source]
     root = Path(path).parent if root is None else root
     dialogues: list[Dialogue] = []

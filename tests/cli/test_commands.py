@@ -1,0 +1,228 @@
+"""The commands as a user calls them: what they print and write, and how they refuse bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from turnwise_jax.cli.main import COMMANDS, main
+from turnwise_jax.eval.predictions import read_predictions
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.study.tiny import make_tiny_policy
+from turnwise_jax.worlds.settings import World
+from turnwise_jax.worlds.streamworld import generate
+
+# The worked example of facts section 2; judgements given, so no judge is asked.
+DIALOGUE = {
+    "id": "worked",
+    "group": "prompt",
+    "times": [2.0, 4.0, 6.0, 8.0, 10.0],
+    "replies": ["a", "b", "NO REPLY", "c", "d"],
+    "windows": [{"start": 4.0, "end": 8.0, "question": "?", "answer": "!"}],
+    "quality": [[None], [2], [None], [4], [None]],
+    "repetitive": [0, 0, None, 0, 1],
+}
+SILENT = {
+    **DIALOGUE,
+    "id": "silent",
+    "replies": ["NO REPLY"] * 5,
+    "quality": [[None]] * 5,
+    "repetitive": [None] * 5,
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "world"
+    return generate(
+        folder,
+        World(history_turns=1, target_turns=3, dialogues_per_video=1),
+        train=4,
+        test=2,
+        seed=3,
+        progress=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return make_tiny_policy(tmp_path_factory.mktemp("cli") / "policy", World(), vocab_size=320)
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "dialogues.jsonl"
+    path.write_text(json.dumps(DIALOGUE) + "\n" + json.dumps(SILENT) + "\n")
+    return path
+
+
+def refused(capsys, *argv: str) -> str:
+    """The one line in which a command refuses, with status 2; progress may come before it."""
+    assert main(argv) == 2
+    *progress, error = capsys.readouterr().err.splitlines()
+    assert not any("rror" in line or "Traceback" in line for line in progress)
+    return error
+
+
+def write_config(path, body: str):
+    path.write_text(f"from turnwise_jax.train.config import rl_config, sft_config\n{body}\n")
+    return path
+
+
+def test_score_prints_and_writes_the_worked_example(lines, tmp_path, capsys):
+    out = tmp_path / "scores.jsonl"
+    assert main(["score", f"--input={lines}", f"--output={out}"]) == 0
+    scored, silent = (json.loads(line) for line in out.read_text().splitlines())
+    np.testing.assert_allclose(scored["prefix_scores"], [0.375, 0.125, 1.25, 1.25, 2.0, 1.25])
+    np.testing.assert_allclose(scored["increments"], [-0.25, 1.125, 0.0, 0.75, -0.75], atol=1e-6)
+    assert scored["reward"] == pytest.approx(1.25)
+    assert silent["reward"] == pytest.approx(0.375)
+    # Two rollouts: the shared advantage is +-1/sqrt(2); the repeated last reply turns negative.
+    assert scored["shared_advantage"] == pytest.approx(0.7071, abs=1e-3)
+    assert scored["turn_advantages"][0] == pytest.approx(0.7071, abs=1e-3)
+    assert scored["turn_advantages"][-1] < 0
+    assert "worked" in capsys.readouterr().out
+
+
+def test_rollout_prints_a_timeline_and_appends_the_dialogue(world, checkpoint, tmp_path, capsys):
+    out = tmp_path / "said.jsonl"
+    video = next(iter(sorted(world.videos.glob("*.mp4"))))
+    command = [
+        *("rollout", f"--checkpoint={checkpoint}", f"--video={video}"),
+        *("--question=Which shapes appear?", "--question=4:Which colours does it turn?"),
+        *("--frame_interval=1", "--max_new_tokens=4", f"--output={out}"),
+    ]
+    assert main(command) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split()[-3:] == ["Which", "shapes", "appear?"]
+    assert sum("user:" in line for line in printed) == 2
+    (said,) = read_predictions(out)
+    assert said.times == (2.0, 4.0, 6.0, 8.0)
+    assert len(printed) == len(said.times) + 2
+    assert main(command) == 0
+    first, second = read_predictions(out)
+    assert first == second  # greedy: the same video and question, the same replies
+
+
+def test_train_convert_and_eval_chain(world, checkpoint, tmp_path, capsys):
+    config = write_config(
+        tmp_path / "sft.py",
+        "def get_config():\n"
+        "    c = sft_config()\n"
+        "    c.policy.update(dtype='float32', remat='none', freeze=())\n"
+        "    c.data.batch_size = 2\n"
+        "    c.run.update(steps=2, checkpoint_every=1)\n"
+        "    return c",
+    )
+    run = tmp_path / "run"
+    command = [
+        *("train", f"--config={config}", f"--config.policy.checkpoint={checkpoint}"),
+        *(f"--config.data.path={world.sft('train')}", f"--config.run.dir={run}"),
+    ]
+    assert main(command) == 0
+    assert f"finished: {run}/policy" in capsys.readouterr().out
+    assert main(["convert", f"--run={run}", f"--output={tmp_path / 'hf'}"]) == 0
+    exported, converted = Policy.load(run / "policy"), Policy.load(tmp_path / "hf")
+    for a, b in zip(exported_leaves(exported), exported_leaves(converted), strict=True):
+        np.testing.assert_array_equal(a, b)
+    capsys.readouterr()
+    assert "already" in refused(capsys, "convert", f"--run={run}", f"--output={tmp_path / 'hf'}")
+    message = refused(capsys, "convert", f"--run={run}", f"--output={tmp_path}/x", "--step=9")
+    assert "there are: 1, 2" in message
+    evaluation = [
+        *("eval", "--config=configs/eval/streaming.py", f"--config.policy.checkpoint={run}/policy"),
+        *(f"--config.data.path={world.rl('test')}", f"--config.dir={tmp_path / 'eval'}"),
+        *("--config.policy.dtype=float32", "--config.decoding.max_new_tokens=4"),
+        "--config.resamples=10",
+    ]
+    assert main(evaluation) == 0
+    report = json.loads((tmp_path / "eval/report.json").read_text())
+    said = tmp_path / "eval/predictions.jsonl"
+    again = [
+        *("eval", "--config=configs/eval/streaming.py", f"--predictions={said}"),
+        *(f"--config.dir={tmp_path / 'again'}", "--config.resamples=10"),
+    ]
+    assert main(again) == 0
+    assert json.loads((tmp_path / "again/report.json").read_text()) == report
+
+
+def exported_leaves(policy):
+    import jax
+
+    return jax.tree.leaves(policy.params)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("--config.run.stepz=3", "unknown config field run.stepz"),
+        ("--config.data.batch_size=many", "--config.data.batch_size=many"),
+        ("--config.data.batch_size=0", "field 'data.batch_size': must be at least 1"),
+        ("--config.algorithm.dual_clip=0.9", "dual_clip is 0.9"),
+        ("--config.policy.checkpoint=/nowhere", "/nowhere"),
+        ("--config.data.path=/nowhere.parquet", "/nowhere.parquet"),
+        ("--config.judge.kind=oracle", "oracle"),
+    ],
+)
+def test_train_refuses_in_one_line(override, expected, world, checkpoint, tmp_path, capsys):
+    config = write_config(tmp_path / "rl.py", "def get_config():\n    return rl_config()")
+    message = refused(
+        capsys,
+        *("train", f"--config={config}", f"--config.policy.checkpoint={checkpoint}"),
+        *(f"--config.data.path={world.rl('train')}", f"--config.run.dir={tmp_path / 'run'}"),
+        *("--config.data.batch_size=2", override),
+    )
+    assert expected in message
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (("train",), "--config=FILE is required"),
+        (("train", "--config=/none.py"), "/none.py"),
+        (("score",), "--input is required"),
+        (("score", "--input=/none.jsonl"), "/none.jsonl: no such file"),
+        (("score", "--inputs=x"), "'inputs'. Did you mean: input"),
+        (("rollout", "--checkpoint=x", "--video=/none.mp4", "--question=?"), "/none.mp4"),
+        (("eval", "--config=configs/eval/streaming.py"), "policy.checkpoint"),
+        (("convert", "--run=/none", "--output=/tmp/never"), "/none: is no training run"),
+        (("score", "stray"), "unexpected argument 'stray'"),
+        (("nonsense",), "unknown command 'nonsense'"),
+    ],
+)
+def test_commands_refuse_in_one_line(argv, expected, capsys):
+    assert expected in refused(capsys, *argv)
+
+
+def test_config_files_that_fail_are_named(tmp_path, capsys):
+    broken = write_config(tmp_path / "broken.py", "def get_config():\n    return nothing")
+    assert f"{broken}: cannot be used: NameError" in refused(capsys, "train", f"--config={broken}")
+    with_argument = write_config(
+        tmp_path / "a.py", "def get_config(name='grpo'):\n    return rl_config(name)"
+    )
+    message = refused(capsys, "train", f"--config={with_argument}:foo")
+    assert "unknown algorithm 'foo'" in message
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert not stop.value.code
+    assert "usage:" in capsys.readouterr().out
+
+
+def test_help_does_not_load_jax():
+    code = (
+        "import sys; from turnwise_jax.cli.main import main; main(['--help']); "
+        "sys.exit('jax' in sys.modules)"
+    )
+    env = {**os.environ, "PYTHONPATH": os.getcwd()}
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True).returncode == 0
+    )
