@@ -254,7 +254,7 @@ def _close(
     return State(
         cache=cache,
         pending=jnp.where(active[:, None], pending, state.pending),
-        pending_length=jnp.where(output.truncated, 2, 1),
+        pending_length=1 + output.truncated.astype(jnp.int32),
         position=jnp.where(active, position + output.length - 1, state.position),
         key=state.key,
         turn=state.turn + 1,
