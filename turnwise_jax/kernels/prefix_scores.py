@@ -86,7 +86,10 @@ def prefix_scores(
     carry = (silent_W, silent, none, none)
     inputs = (*jax.tree.leaves((turns, windows, worth_W)), fixed_K)
     carry = jax.tree.map(lambda leaf: vary_like(leaf, *inputs), carry)
-    _, score_K = jax.lax.scan(retain, carry, jnp.arange(turns.time.shape[0]), unroll=_UNROLL)
+    num_turns = turns.time.shape[0]
+    if num_turns == 0:  # the body indexes turns, and would be traced on none
+        return silent[None]
+    _, score_K = jax.lax.scan(retain, carry, jnp.arange(num_turns), unroll=_UNROLL)
     return jnp.concatenate([carry[1][None], score_K])
 
 
