@@ -1,7 +1,8 @@
 """One short file per method; a config's ``algorithm.name`` is a key of ``ALGORITHMS``.
 
 A method has ``Settings`` (its config fields, with ``check``), ``loss`` (terms of one trajectory)
-and, if it learns from rollouts, ``advantages`` (one group's credit).
+and, if it learns from rollouts, ``advantages`` (one group's credit) and ``schedule`` (what changes
+over the run, for the logs).
 """
 
 from __future__ import annotations

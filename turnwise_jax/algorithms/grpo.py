@@ -39,6 +39,11 @@ class Settings(NamedTuple):
             raise ValueError("eps must be above 0")
 
 
+def schedule(settings: Settings, step: int | Array, total_steps: int) -> dict[str, Array]:
+    """Nothing changes over the run."""
+    return {}
+
+
 def advantages(
     prefix_scores_GK1: Array,
     turn_mask_GK: Array,

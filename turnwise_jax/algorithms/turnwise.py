@@ -68,10 +68,13 @@ def alpha(settings: Settings, step: int | Array, total_steps: int) -> Array:
     """
     if settings.credit == "shared":
         return jnp.zeros((), jnp.float32)
-    if settings.alpha_warmup == 0.0:
-        return jnp.asarray(settings.alpha, jnp.float32)
     warm = kernels.alpha_warmup(step, total_steps, fraction=settings.alpha_warmup)
     return settings.alpha * warm
+
+
+def schedule(settings: Settings, step: int | Array, total_steps: int) -> dict[str, Array]:
+    """What changes over the run, for the logs; arguments as in :func:`alpha`."""
+    return {"alpha": alpha(settings, step, total_steps)}
 
 
 def advantages(

@@ -18,18 +18,28 @@ class Checkpointer:
     """Step-numbered checkpoints in one directory, written atomically.
 
     Orbax writes into a temporary directory and renames it when complete, so a killed process leaves
-    either a whole checkpoint or a leftover that is removed at the next start, never a torn one.
+    either a whole checkpoint or a leftover that is never read and is removed at the next start.
 
     ``state`` is a pytree of arrays (parameters, optimizer state, step); ``meta`` is a JSON-able
     dict (data position, seed, judge cache location).
+
+    Args:
+      directory: made if it is not there, unless ``read_only``.
+      keep: newest checkpoints to keep.
+      read_only: only look; leftovers may belong to a process at work.
     """
 
-    def __init__(self, directory: str | os.PathLike, *, keep: int = 2):
+    def __init__(self, directory: str | os.PathLike, *, keep: int = 2, read_only: bool = False):
         self.directory = Path(directory).absolute()
+        if read_only and not self.directory.is_dir():
+            raise InputError("no checkpoints there", file=self.directory)
         self._manager = ocp.CheckpointManager(
             self.directory,
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=keep, create=True, cleanup_tmp_directories=True
+                max_to_keep=None if read_only else keep,
+                create=not read_only,
+                cleanup_tmp_directories=not read_only,
+                read_only=read_only,
             ),
         )
 
@@ -42,7 +52,7 @@ class Checkpointer:
         return sorted(self._manager.all_steps())
 
     def save(self, step: int, state: Any, meta: dict[str, Any]) -> None:
-        """Start saving; returns as soon as the arrays are copied."""
+        """Start saving; returns as soon as the arrays may change."""
         self._manager.save(
             step,
             args=ocp.args.Composite(
@@ -54,10 +64,12 @@ class Checkpointer:
     def restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
         """Read checkpoint ``step`` into arrays of the shapes, dtypes and shardings of ``like``.
 
+        The shardings need not be those with which it was saved.
+
         Raises:
-          InputError: the checkpoint's tree or shapes differ from ``like``.
+          InputError: the checkpoint is damaged, or its tree or shapes differ from ``like``.
         """
-        target = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        target = jax.tree.map(abstract, like)
         try:
             restored = self._manager.restore(
                 step,
@@ -65,16 +77,19 @@ class Checkpointer:
                     **{_STATE: ocp.args.StandardRestore(target), _META: ocp.args.JsonRestore()}
                 ),
             )
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, OSError) as error:
             raise InputError(
-                f"the checkpoint of step {step} does not fit this configuration ({error})",
+                f"the checkpoint of step {step} cannot be read, or does not fit this configuration "
+                f"({error})",
                 file=self.directory,
             ) from error
         return restored[_STATE], restored[_META]
 
-    def wait(self) -> None:
-        """Block until a save in progress is on disk."""
-        self._manager.wait_until_finished()
-
     def close(self) -> None:
+        """Wait until a save in progress is on disk, and end."""
         self._manager.close()
+
+
+def abstract(array: Any) -> jax.ShapeDtypeStruct:
+    """Shape, dtype and sharding of an array, without its values."""
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)

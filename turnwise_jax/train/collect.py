@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -22,9 +22,9 @@ from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_traje
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.rows import TrainRows, row_size, sft_rows, train_rows
 from turnwise_jax.rollout.sampling import Sampling
-from turnwise_jax.rollout.shapes import RowShapes, Shapes
+from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
-from turnwise_jax.train.credit import Credit, assign_credit
+from turnwise_jax.train.credit import Credit, assign_credit, empty_scores
 from turnwise_jax.train.report import group_records, reward_metrics
 from turnwise_jax.train.state import Batch, TrainState
 
@@ -166,7 +166,10 @@ class SupervisedCollector:
         waited = time.perf_counter() - began
         vision, rows, shapes = sft_rows(examples, self._policy, self._buckets)
         batch = as_batch(vision, rows, np.zeros((shapes.batch, shapes.turns), np.float32))
-        metrics = {"trained_tokens": int(rows.action_mask.sum())}
+        metrics = {
+            "trained_tokens": int(rows.action_mask.sum()),
+            "skipped_records": len(self._skipped),
+        }
         return Collected(batch, metrics, {"data_wait": waited}, [], int(rows.valid.sum()))
 
     def position(self) -> dict[str, Any]:
@@ -187,6 +190,10 @@ class SupervisedCollector:
             rows = TrainRows.empty(s.batch, s.length, s.actions)
             batches.append(as_batch(vision, rows, np.zeros((s.batch, s.turns), np.float32)))
         return batches
+
+    def programs(self, state: TrainState) -> list[Callable[[], None]]:
+        """Nothing but the update is compiled."""
+        return []
 
 
 @dataclass
@@ -232,8 +239,11 @@ class RolloutCollector:
         batch = as_batch(rollouts.prompts.vision, rows, advantage_NK)
         clock.lap("credit")
         metrics = reward_metrics(rollouts, turns, credit, stats)
+        metrics["skipped_records"] = len(self.skipped)
         groups = group_records(trajectories, dialogues, turns, credit)
-        return Collected(batch, metrics, clock.laps, groups, int(rows.valid.sum()))
+        clock.lap("report")
+        asked = {"judge_cached": stats.total.cached, "judge_retried": stats.total.retried}
+        return Collected(batch, metrics, clock.laps | asked, groups, int(rows.valid.sum()))
 
     def position(self) -> dict[str, Any]:
         return {
@@ -261,6 +271,16 @@ class RolloutCollector:
                 batches.append(as_batch(vision, rows, np.zeros((count, s.turns), np.float32)))
         return batches
 
+    def programs(self, state: TrainState) -> list[Callable[[], None]]:
+        """Calls that compile the rollouts and the credit of every bucket."""
+
+        def credit(count: int, turns: int) -> None:
+            self.credit(*empty_scores(count, turns, self.num_windows), step=0)
+
+        sizes = {(bucket.batch * self.group_size, bucket.turns) for bucket in self.engine.buckets}
+        rollouts = partial(self.engine.warm_up, state.params, group_size=self.group_size)
+        return [rollouts, *(partial(credit, *size) for size in sorted(sizes))]
+
     def _row_shape(self, rollouts: Rollouts) -> tuple[int, int]:
         length, actions = row_size(rollouts)
         for room in row_buckets(rollouts.prompts.shapes, self.row_buckets):
@@ -276,9 +296,10 @@ def row_buckets(shapes: Shapes, count: int) -> list[tuple[int, int]]:
     many sampled tokens; what is shown to the policy is the same in all.
     """
     most = shapes.turns * shapes.new_tokens
-    shown = shapes.cache - most
-    rooms = [(shown + (most >> halvings), most >> halvings) for halvings in range(count)]
-    return [(t, a) for t, a in reversed(rooms) if a >= shapes.turns] or rooms[:1]
+    shown = shapes.cache - most + 1  # the marker of a last cut turn is in the row, not in the cache
+    sampled = [most >> halvings for halvings in range(count)]
+    kept = [a for a in reversed(sampled) if a >= shapes.turns] or [most]
+    return [(-(-(shown + a) // TURN_MULTIPLE) * TURN_MULTIPLE, a) for a in kept]
 
 
 def as_batch(vision: Any, rows: TrainRows, advantage_NK: np.ndarray) -> Batch:

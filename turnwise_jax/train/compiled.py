@@ -1,4 +1,4 @@
-"""The training step, jitted and compiled for every shape before the first batch comes."""
+"""The training step, jitted, and the compiling of everything before the first batch comes."""
 
 from __future__ import annotations
 
@@ -7,61 +7,54 @@ from functools import partial
 from typing import Any
 
 import jax
-import numpy as np
 
+from turnwise_jax.progress import ProgressBar
 from turnwise_jax.train.forward import make_logprob_step
 from turnwise_jax.train.state import Batch, TrainState
 from turnwise_jax.train.step import train_step
 
-Update = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]
+Program = Callable[[], Any]
 
 
-def compile_update(
-    state: TrainState,
-    shapes: Sequence[Batch],
-    step_arguments: Mapping[str, Any],
-    *,
-    inner_epochs: int,
-) -> Update:
-    """All updates of one batch as one function, compiled for each of ``shapes``.
+class Update:
+    """All updates of one batch as one function; the state is donated.
 
     Args:
-      state: gives the parameters' shapes; not changed.
-      shapes: an empty batch of every shape that can come.
       step_arguments: static arguments of ``train_step``.
       inner_epochs: updates per batch. With more than one, the old log-probs are fixed first.
     """
-    once = inner_epochs == 1
-    step = AheadOfTime(jax.jit(partial(train_step, **step_arguments, fresh=once), donate_argnums=0))
-    old_logprobs = AheadOfTime(make_logprob_step(step_arguments["forward"]))
-    for batch in shapes:
-        step.compile(state, batch)
-        if not once:
-            old_logprobs.compile(state, batch)
 
-    def update(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
-        if not once:
-            batch = batch._replace(old_logp_NA=old_logprobs(state, batch))
-        for _ in range(inner_epochs):
-            state, metrics = step(state, batch)
+    def __init__(self, step_arguments: Mapping[str, Any], *, inner_epochs: int):
+        self.inner_epochs = inner_epochs
+        self._once = inner_epochs == 1
+        self._step = jax.jit(
+            partial(train_step, **step_arguments, fresh=self._once), donate_argnums=0
+        )
+        self._old_logprobs = make_logprob_step(step_arguments["forward"])
+
+    def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
+        """The next state and the metrics of the last inner epoch."""
+        if not self._once:
+            batch = batch._replace(old_logp_NA=self._old_logprobs(state, batch))
+        for _ in range(self.inner_epochs):
+            state, metrics = self._step(state, batch)
         return state, metrics
 
-    return update
+    def programs(self, state: TrainState, shapes: Sequence[Batch]) -> list[Program]:
+        """Calls that compile the update of each batch shape; a call of the update then finds it."""
+        functions = [self._step] if self._once else [self._step, self._old_logprobs]
+        return [
+            partial(_compile, function, state, batch) for batch in shapes for function in functions
+        ]
 
 
-class AheadOfTime:
-    """A jitted function of (state, batch) whose variants are compiled before they are needed."""
+def compile_all(programs: Sequence[Program]) -> None:
+    """Compile everything that can come, showing progress."""
+    with ProgressBar("compiling", len(programs)) as bar:
+        for program in programs:
+            program()
+            bar.update()
 
-    def __init__(self, jitted: Any):
-        self._jitted = jitted
-        self._compiled: dict[Any, Any] = {}
 
-    def compile(self, state: TrainState, batch: Batch) -> None:
-        self._compiled[self._key(batch)] = self._jitted.lower(state, batch).compile()
-
-    def __call__(self, state: TrainState, batch: Batch) -> Any:
-        return self._compiled[self._key(batch)](state, batch)
-
-    @staticmethod
-    def _key(batch: Batch) -> Any:
-        return tuple(np.shape(x) for x in jax.tree.leaves(batch))
+def _compile(function: Any, state: TrainState, batch: Batch) -> None:
+    function.lower(state, batch).compile()

@@ -11,8 +11,9 @@ from ml_collections import ConfigDict
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.checkpoint import Checkpointer
+from turnwise_jax.train.directory import CONFIG, export
+from turnwise_jax.train.loop import CHECKPOINTS
 from turnwise_jax.train.optim import make_optimizer
-from turnwise_jax.train.run import CONFIG, export
 from turnwise_jax.train.state import create_state
 
 
@@ -42,7 +43,7 @@ def convert(
         config = ConfigDict(json.loads((run / CONFIG).read_text()))
     except (OSError, ValueError) as error:
         raise InputError(f"is no training run: {error}", file=run) from error
-    checkpoints = Checkpointer(run / "checkpoints", keep=config.run.keep_checkpoints)
+    checkpoints = Checkpointer(run / CHECKPOINTS, read_only=True)
     step = checkpoints.latest_step() if step is None else step
     if step is None or step not in checkpoints.steps():
         there = ", ".join(map(str, checkpoints.steps())) or "none"

@@ -20,13 +20,32 @@ class Credit(NamedTuple):
 
     ``terms``: fields ``[B, G]``. ``prefix_scores``: U, ``[B, G, K+1]``. ``advantages``:
     ``[B, G, K]``, what the loss uses. ``shared``: ``[B, G]``, GRPO's advantage of the same group,
-    for comparison in logs. Rollouts whose reward is not finite have advantage 0.
+    for comparison in logs. Rollouts whose reward is not finite have advantage 0. ``schedule``: the
+    method's settings at this step, for the logs.
     """
 
     terms: ScoreTerms
     prefix_scores: np.ndarray
     advantages: np.ndarray
     shared: np.ndarray
+    schedule: dict[str, np.ndarray]
+
+
+def empty_scores(count: int, turns: int, windows: int) -> tuple[ScoredTurns, Windows]:
+    """N trajectories without a turn: arguments of :func:`assign_credit` of that shape."""
+    shape = (count, turns)
+    return ScoredTurns(
+        time=np.zeros(shape, np.float32),
+        replied=np.zeros(shape, bool),
+        quality=np.zeros((*shape, windows), np.float32),
+        repetitive=np.zeros(shape, np.float32),
+        shares_prefix=np.zeros(shape, bool),
+        mask=np.zeros(shape, bool),
+    ), Windows(
+        start=np.zeros((count, windows), np.float32),
+        end=np.zeros((count, windows), np.float32),
+        mask=np.zeros((count, windows), bool),
+    )
 
 
 def assign_credit(
@@ -52,7 +71,7 @@ def assign_credit(
     credit = _assign(
         turns,
         windows,
-        jnp.asarray(step, jnp.int32),
+        np.int32(step),
         group_size=group_size,
         algorithm=algorithm,
         settings=settings,
@@ -106,4 +125,5 @@ def _assign(
         prefix_BGK1,
         jax.vmap(advantages)(prefix_BGK1, mask_BGK, valid_BG),
         jax.vmap(lambda r, m: kernels.group_advantages(r, mask=m))(terms.reward, valid_BG),
+        algorithm.schedule(settings, step, total_steps),
     )

@@ -34,7 +34,7 @@ class Forward(NamedTuple):
         return nnx.merge(self.graphdef, params).encode_media(vision)
 
     def logprobs(self, params: nnx.State, media: Any, rows: Batch) -> Array:
-        """f32[N, A] log-probabilities of the rows' actions.
+        """f32[N, A] log-probabilities of the rows' actions, 0 outside their mask.
 
         Hidden states are gathered at the action positions before the head, and the head is applied
         a vocabulary block at a time: no [T, V] array exists.
@@ -55,8 +55,9 @@ class Forward(NamedTuple):
             rows.action_target_NA.reshape(n * a),
             temperature=self.temperature,
             chunk=self.chunk,
+            mask_T=rows.action_mask_NA.reshape(n * a),
         )
-        return jnp.where(rows.action_mask_NA, logp.reshape(n, a), 0.0)
+        return logp.reshape(n, a)
 
 
 def make_logprob_step(forward: Forward) -> Callable[[Any, Batch], Array]:

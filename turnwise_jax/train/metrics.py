@@ -1,8 +1,9 @@
-"""Where a run's numbers go: JSON lines, TensorBoard, a progress bar, and a count of compiles.
+"""Where a run's numbers go: JSON lines and TensorBoard; and a count of compiles.
 
 ``metrics.jsonl`` holds what depends on the run alone, so that a resumed run's file equals an
 uninterrupted one's byte for byte; clock-dependent figures (seconds, tokens per second, compiles)
-are in ``timing.jsonl``. Both have one line per step and the same step axis.
+are in ``timing.jsonl``. Both have one line per step and the same step axis. ``groups.jsonl`` has
+one line per rollout. TensorBoard's files are a copy, made anew from the first two on resume.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,18 +23,14 @@ import jax
 from tensorboardX import SummaryWriter
 
 METRICS, TIMING, GROUPS = "metrics.jsonl", "timing.jsonl", "groups.jsonl"
+BOARD = "tensorboard"
+_AXES = ("step", "time")
 _COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 
 
 def read_jsonl(path: str | os.PathLike) -> list[dict[str, Any]]:
     """The complete lines of a JSON-lines file; a torn last line is left out. Missing file: []."""
-    path = Path(path)
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        records.append(json.loads(line))
-    return records
+    return [json.loads(line) for line in _whole_lines(Path(path))]
 
 
 def truncate_jsonl(path: str | os.PathLike, steps: int) -> None:
@@ -39,10 +38,7 @@ def truncate_jsonl(path: str | os.PathLike, steps: int) -> None:
     path = Path(path)
     if not path.exists():
         return
-    kept = []
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        if json.loads(line)["step"] < steps:
-            kept.append(line + b"\n")
+    kept = [line + b"\n" for line in _whole_lines(path) if json.loads(line)["step"] < steps]
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as handle:
         handle.write(b"".join(kept))
         handle.flush()
@@ -50,11 +46,15 @@ def truncate_jsonl(path: str | os.PathLike, steps: int) -> None:
     os.replace(handle.name, path)
 
 
-def append_jsonl(path: str | os.PathLike, records: list[Mapping[str, Any]]) -> None:
+def append_jsonl(path: str | os.PathLike, records: Sequence[Mapping[str, Any]]) -> None:
     """Append one line per record; NaN and infinities become ``null`` (strict JSON)."""
     data = "".join(json.dumps(_jsonable(r), allow_nan=False) + "\n" for r in records)
     with open(path, "ab") as handle:
         handle.write(data.encode())
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
 
 def _jsonable(value: Any) -> Any:
@@ -69,15 +69,25 @@ def _jsonable(value: Any) -> Any:
 
 
 class CompileCounter:
-    """Counts XLA backend compiles in this process, whatever started them."""
+    """Counts XLA backend compiles in this process, whatever started them.
+
+    ``count`` and ``names``: programs compiled since the last :meth:`restart`.
+    """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.names: list[str] = []
         jax.monitoring.register_event_duration_secs_listener(self._on_event)
 
-    def _on_event(self, name: str, seconds: float, **_: Any) -> None:
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    def restart(self) -> None:
+        self.names = []
+
+    def _on_event(self, name: str, seconds: float, **details: Any) -> None:
         if name == _COMPILE_EVENT:
-            self.count += 1
+            self.names.append(str(details.get("fun_name", "?")))
 
     def close(self) -> None:
         jax.monitoring.unregister_event_duration_listener(self._on_event)
@@ -106,24 +116,45 @@ class MetricsWriter:
         self.directory.mkdir(parents=True, exist_ok=True)
         for name in (METRICS, TIMING, GROUPS):
             truncate_jsonl(self.directory / name, start_step)
-        self._board = SummaryWriter(
-            str(self.directory / "tensorboard"), purge_step=start_step, write_to_disk=True
-        )
+        shutil.rmtree(self.directory / BOARD, ignore_errors=True)
+        self._board = SummaryWriter(str(self.directory / BOARD))
+        logs = (read_jsonl(self.directory / name) for name in (METRICS, TIMING))
+        for metrics, timing in zip(*logs, strict=False):
+            self._draw(metrics, timing)
+        self._board.flush()
 
     def write(
         self,
         step: int,
         metrics: Mapping[str, Any],
         timing: Mapping[str, Any],
-        groups: list[Mapping[str, Any]] = (),
+        groups: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        append_jsonl(self.directory / METRICS, [{"step": step, **metrics}])
-        append_jsonl(self.directory / TIMING, [{"step": step, **timing}])
+        """One step; it is in the files when this returns."""
+        metrics, timing = {"step": step, **metrics}, {"step": step, "time": time.time(), **timing}
+        append_jsonl(self.directory / METRICS, [metrics])
+        append_jsonl(self.directory / TIMING, [timing])
         if groups:
-            append_jsonl(self.directory / GROUPS, [{"step": step, **g} for g in groups])
-        for name, value in {**metrics, **timing}.items():
-            if isinstance(value, int | float) and math.isfinite(value):
-                self._board.add_scalar(name, value, step)
+            append_jsonl(self.directory / GROUPS, [{"step": step, **group} for group in groups])
+        self._draw(metrics, timing)
+        self._board.flush()
+
+    def sync(self) -> None:
+        """Make what is written survive a crash of the machine."""
+        for name in (METRICS, TIMING, GROUPS):
+            if (self.directory / name).exists():
+                with open(self.directory / name, "rb") as handle:
+                    os.fsync(handle.fileno())
 
     def close(self) -> None:
         self._board.close()
+
+    def _draw(self, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
+        """Every finite number as a TensorBoard scalar; a list as one curve per entry."""
+        for name, value in {**metrics, **timing}.items():
+            curves = {name: value}
+            if isinstance(value, list | tuple):
+                curves = {f"{name}/{index}": number for index, number in enumerate(value)}
+            for tag, number in curves.items():
+                if tag not in _AXES and isinstance(number, int | float) and math.isfinite(number):
+                    self._board.add_scalar(tag, number, metrics["step"], timing["time"])

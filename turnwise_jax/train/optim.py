@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import optax
 from ml_collections import ConfigDict
+
+
+class Optimizer(NamedTuple):
+    """An optax transformation (``init``, ``update``) and the rate it uses after n updates."""
+
+    init: optax.TransformInitFn
+    update: optax.TransformUpdateFn
+    learning_rate: optax.Schedule
 
 
 def learning_rate(config: ConfigDict, total_steps: int) -> optax.Schedule:
@@ -20,15 +30,17 @@ def learning_rate(config: ConfigDict, total_steps: int) -> optax.Schedule:
     return optax.join_schedules([ramp, after], [warmup])
 
 
-def make_optimizer(config: ConfigDict, total_steps: int) -> optax.GradientTransformation:
+def make_optimizer(config: ConfigDict, total_steps: int) -> Optimizer:
     """Clip by global norm, then AdamW (decoupled weight decay on every trained parameter)."""
-    return optax.chain(
+    schedule = learning_rate(config, total_steps)
+    chain = optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
         optax.adamw(
-            learning_rate(config, total_steps),
+            schedule,
             b1=config.b1,
             b2=config.b2,
             eps=config.eps,
             weight_decay=config.weight_decay,
         ),
     )
+    return Optimizer(chain.init, chain.update, schedule)

@@ -50,6 +50,7 @@ def reward_metrics(
         "invalid_rewards": int((~np.isfinite(credit.terms.reward)).sum()),
         "judge_asked": stats.total.asked,
         "judge_failed": stats.total.failed,
+        **{name: float(value) for name, value in credit.schedule.items()},
     }
 
 

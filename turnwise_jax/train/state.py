@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import nnx
 from jax import Array
 
 from turnwise_jax.errors import InputError
+from turnwise_jax.train.optim import Optimizer
 
 
 class TrainState(NamedTuple):
     """Parameters in two parts, so that the optimizer holds moments for the trained part only."""
 
-    step: Array  # i32[], batches consumed; the data position
+    step: Array  # i32[], updates made or refused
     skipped: Array  # i32[], updates refused because they were not finite
     trained: nnx.State
     frozen: nnx.State
@@ -66,12 +66,10 @@ def split_params(params: nnx.State, freeze: Sequence[str]) -> tuple[nnx.State, n
     if set(freeze) >= groups:
         raise InputError("every parameter is frozen", field="policy.freeze")
     frozen_names = frozenset(freeze)
-    return params.split(lambda path, _: path[0] not in frozen_names, ...)
+    return nnx.split_state(params, lambda path, _: path[0] not in frozen_names, ...)
 
 
-def create_state(
-    params: nnx.State, optimizer: optax.GradientTransformation, freeze: Sequence[str]
-) -> TrainState:
+def create_state(params: nnx.State, optimizer: Optimizer, freeze: Sequence[str]) -> TrainState:
     """State before the first step."""
     trained, frozen = split_params(params, freeze)
     return TrainState(
@@ -84,6 +82,13 @@ def create_state(
 
 
 def split_rows(batch: Batch, parts: int) -> Batch:
-    """Rows ``[N, ...]`` as ``[parts, N / parts, ...]``; the vision input is left out (None)."""
-    rows = batch._replace(vision=None)
-    return jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), rows)
+    """Rows ``[N, ...]`` as ``[parts, N / parts, ...]``; the vision input is left out (None).
+
+    Part i takes every ``parts``-th row from row i on. Rows that are split over devices in blocks
+    stay where they are, and the rollouts of one prompt fall into different parts.
+    """
+
+    def split(x: Array) -> Array:
+        return jnp.swapaxes(x.reshape(x.shape[0] // parts, parts, *x.shape[1:]), 0, 1)
+
+    return jax.tree.map(split, batch._replace(vision=None))

@@ -1,0 +1,113 @@
+"""A run's directory: whose it is, who works in it, and files that are whole or not there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from turnwise_jax.errors import InputError
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.train.state import TrainState
+
+CONFIG, REPORT, EXPORT, LOCK = "config.json", "report.json", "policy", ".lock"
+
+# Fields that may differ when a run is resumed, on another machine for instance: they say where and
+# how batches and updates are computed, not which.
+RESUMABLE = (
+    *("run.dir", "run.checkpoint_every", "run.keep_checkpoints", "run.export"),
+    *("policy.remat", "policy.logprob_chunk", "data.workers", "optimizer.accumulate"),
+    *("mesh.data", "mesh.fsdp", "mesh.tensor"),
+    *("judge.url", "judge.api_key_env", "judge.concurrency", "judge.timeout", "judge.retries"),
+    "judge.cache",
+)
+
+
+@contextmanager
+def claimed(directory: Path, config: ConfigDict) -> Iterator[None]:
+    """Work in a run's directory, alone, and only if it is this config's run or a new one.
+
+    Raises:
+      InputError: another process works there, or the run was started with other settings; names the
+        first field that differs.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot be made: {error.strerror}", file=directory) from error
+    with open(directory / LOCK, "w") as lock:
+        if jax.process_index() == 0:
+            _lock(lock, directory)
+        _check_config(directory, config)
+        yield
+
+
+def _lock(handle: Any, directory: Path) -> None:
+    """Hold the lock until the file is closed or the process ends, however it ends."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError("another process is training in it", file=directory) from error
+    except OSError:  # a file system without locks
+        return
+
+
+def _check_config(directory: Path, config: ConfigDict) -> None:
+    """Write the run's config, or refuse a directory that belongs to a different run."""
+    path = directory / CONFIG
+    mine = json.loads(json.dumps(config.to_dict()))
+    if path.exists():
+        theirs = _flat(json.loads(path.read_text()))
+        for field, value in _flat(mine).items():
+            if field not in RESUMABLE and theirs.get(field, value) != value:
+                raise InputError(
+                    f"this run was started with {theirs[field]!r}, not {value!r}; "
+                    "choose another --config.run.dir or remove the old one",
+                    file=directory,
+                    field=field,
+                )
+    replace_file(path, json.dumps(mine, indent=2) + "\n")
+
+
+def export(policy: Policy, state: TrainState, directory: Path) -> None:
+    """Write the policy as a Hugging Face directory, whole or not at all."""
+    temporary = directory.with_name(directory.name + ".partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    policy.save(temporary, state.params)
+    shutil.rmtree(directory, ignore_errors=True)
+    os.replace(temporary, directory)
+
+
+def is_finished(directory: Path, config: ConfigDict) -> bool:
+    """Whether nothing is left to do: the report is written last."""
+    exported = (directory / EXPORT / CONFIG).exists()
+    return (directory / REPORT).exists() and (exported or not config.run.export)
+
+
+def write_report(directory: Path, report: Mapping[str, Any]) -> None:
+    """``report.json``: that the run is finished, and what it left out."""
+    replace_file(directory / REPORT, json.dumps(report, indent=2) + "\n")
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    temporary = path.with_name(path.name + ".partial")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
+    out: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        out.update(_flat(value, name + ".") if isinstance(value, dict) else {name: value})
+    return out
