@@ -22,12 +22,12 @@ SYSTEM = "Watch the video."
 SPEC = FrameSpec(min_pixels=56 * 56, max_pixels=56 * 84)
 
 
-def make_checkpoint(directory, *, seed: int = 0, marker_gain: float = 4.0, **overrides) -> None:
+def make_checkpoint(directory, *, seed: int = 0, marker_gain: float = 3.0, **overrides) -> None:
     """Writes a checkpoint directory.
 
     Args:
       seed: of the weights.
-      marker_gain: factor on the end marker's column of the head; at 4, about every tenth sampled
+      marker_gain: factor on the end marker's column of the head; at 3, about every tenth sampled
         token is a marker, so turns end both ways.
       overrides: of ``Config.tiny``.
     """
@@ -66,6 +66,7 @@ def make_example(
     seed: int = 0,
     per_turn: int | tuple[int, ...] = 1,
     size: tuple[int, int] = (56, 56),
+    videos: tuple[int, ...] = (),
     replies: bool = False,
     pixels: np.ndarray | None = None,
 ) -> Example:
@@ -73,29 +74,34 @@ def make_example(
 
     Args:
       per_turn: frames of each turn, or of all of them.
+      videos: turns whose frames are one video, two frames a second.
       replies: give every open turn a reply as well (a supervised example).
       pixels: frames to use instead of noise drawn from ``seed``.
     """
     rng = np.random.default_rng(seed)
-    total = given + turns
-    counts = (per_turn,) * total if isinstance(per_turn, int) else per_turn
+    counts = (per_turn,) * (given + turns) if isinstance(per_turn, int) else per_turn
     pixels = frames(rng, sum(counts), *size) if pixels is None else pixels
     words = ["NO REPLY", "The red square appears.", "It moves to the left."]
-    records, shown = [], 0
+    records, patches, shown = [], [], 0
     for index, count in enumerate(counts):
+        video = index in videos
+        own = pixels[shown : shown + count]
+        parts = [own] if video else [own[i : i + 1] for i in range(count)]
+        patches.extend(patchify(part, SPEC, video=video) for part in parts)
+        names = [f"{identity}-{shown + i}.png" for i in range(count)]
+        stamps = [(shown + i) / 2 for i in range(count)]
         shown += count
         records.append(
             Turn(
-                frames=tuple(Frame(f"{identity}-{shown - i}.png") for i in range(count, 0, -1)),
+                frames=tuple(
+                    Frame(f"{identity}.mp4", stamp) if video else Frame(name)
+                    for name, stamp in zip(names, stamps, strict=True)
+                ),
                 text="What is the red square doing?" if index == given or not count else "",
                 time=2.0 * shown,
                 reply=words[rng.integers(3)] if index < given or replies else None,
+                video=video,
             )
         )
-    patches, grids = [], []
-    for frame in pixels:
-        values, grid = patchify(frame[None], SPEC)
-        patches.append(values)
-        grids.append(grid)
     dialogue = Dialogue(identity, tuple(records), system=SYSTEM, file="tiny.jsonl")
-    return Example(dialogue, tuple(patches), tuple(grids))
+    return Example(dialogue, tuple(p.values for p in patches), tuple(p.grid for p in patches))

@@ -71,24 +71,42 @@ def prompt_batch(
         for own, example in zip(pieces, examples, strict=True)
     ]
     shapes = choose(buckets, needs, [example.dialogue for example in examples])
-    vision, firsts = vision_batch(examples, policy, shapes.slices, shapes.slots)
-    context = _empty(shapes.context, shapes.batch)
-    turns = _empty(shapes.turn, shapes.turns, shapes.batch)
-    turn_mask = np.zeros((shapes.batch, shapes.turns), bool)
-    time = np.zeros(turn_mask.shape, np.float32)
-    seed = np.zeros(shapes.batch, np.uint32)
-    # A padding prompt is one text token of context, so that every row has something pending.
-    context.length[:], context.span[:] = 1, 1
+    batch, firsts = _blank(examples, policy, shapes)
     for b, (example, own, first) in enumerate(zip(examples, pieces, firsts, strict=True)):
-        _fill(context, (b,), own[0], policy, shapes, first)
+        _fill(batch.context, (b,), own[0], policy, shapes, first)
         for k, piece in enumerate(own[1:], 1):
-            _fill(turns, (k, b), piece, policy, shapes, first)
-        turn_mask[b, : len(own)] = True
-        time[b, : len(own)] = [turn.time for turn in example.dialogue.open_turns]
-        time[b, len(own) :] = time[b, len(own) - 1]
-        seed[b] = prompt_seed(example.dialogue.id)
-    ids = tuple(example.dialogue.id for example in examples)
-    return PromptBatch(ids, shapes, vision, context, turns, turn_mask, time, seed)
+            _fill(batch.turns, (k, b), piece, policy, shapes, first)
+        times = [turn.time for turn in example.dialogue.open_turns]
+        batch.turn_mask[b, : len(own)] = True
+        batch.time[b] = np.pad(times, (0, shapes.turns - len(times)), mode="edge")
+        batch.seed[b] = prompt_seed(example.dialogue.id)
+    return batch
+
+
+def empty_batch(policy: Policy, shapes: Shapes) -> PromptBatch:
+    """A batch of this shape in which no prompt has a turn."""
+    return _blank([], policy, shapes)[0]
+
+
+def _blank(
+    examples: Sequence[Example], policy: Policy, shapes: Shapes
+) -> tuple[PromptBatch, list[int]]:
+    """The frames and ids of examples, no text yet; and where each example's slices begin."""
+    vision, firsts = vision_batch(examples, policy, shapes.slices, shapes.slots)
+    batch = PromptBatch(
+        ids=tuple(example.dialogue.id for example in examples),
+        shapes=shapes,
+        vision=vision,
+        context=_empty(shapes.context, shapes.batch),
+        turns=_empty(shapes.turn, shapes.turns, shapes.batch),
+        turn_mask=np.zeros((shapes.batch, shapes.turns), bool),
+        time=np.zeros((shapes.batch, shapes.turns), np.float32),
+        seed=np.zeros(shapes.batch, np.uint32),
+    )
+    # Even a padding prompt has one token of context: every row has something pending.
+    batch.context.length[:] = 1
+    batch.context.span[:] = 1
+    return batch, firsts
 
 
 def vision_batch(

@@ -31,11 +31,11 @@ class RolloutNeed(NamedTuple):
     def of(cls, lengths: Lengths, slices: int, new_tokens: int) -> RolloutNeed:
         """From exact token counts.
 
-        A rollout holds its context, the later user turns and, per decision, ``new_tokens`` sampled
-        tokens and a marker, the very last of which is never written to the cache.
+        A finished rollout is its context, the later user turns and, per decision, ``new_tokens``
+        sampled tokens and a marker.
         """
         turns = 1 + len(lengths.turns)
-        cache = lengths.context + sum(lengths.turns) + turns * (new_tokens + 1) - 1
+        cache = lengths.context + sum(lengths.turns) + turns * (new_tokens + 1)
         return cls(lengths.context, max(lengths.turns, default=1), turns, cache, slices)
 
 

@@ -16,7 +16,7 @@ from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.decode import Rule, State, TurnOutput, begin, encode, take_turn
 from turnwise_jax.rollout.policy import Policy
-from turnwise_jax.rollout.prompts import PromptBatch, prompt_batch
+from turnwise_jax.rollout.prompts import PromptBatch, empty_batch, prompt_batch
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import Shapes
 
@@ -96,6 +96,13 @@ class StreamEngine:
         """
         return prompt_batch(examples, self.policy, self.buckets)
 
+    def warm_up(self, params: nnx.State, *, group_size: int) -> None:
+        """Compiles every bucket by running it on an empty batch."""
+        for shapes in self.buckets:
+            prompts = empty_batch(self.policy, shapes)
+            media, state = self._start(params, prompts, group_size, 0, 0)
+            jax.block_until_ready(self._advance(params, media, state, prompts, 0))
+
     def rollout(
         self,
         params: nnx.State,
@@ -143,20 +150,18 @@ class StreamEngine:
         self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int
     ) -> Iterator[tuple[int, TurnOutput]]:
         """Turn by turn; nothing here waits for the device."""
-        shapes = prompts.shapes
-        rule = Rule(self.sampling, self.policy.vocab.im_end, shapes.new_tokens)
         media, state = self._start(params, prompts, group_size, seed, step)
         for k in range(prompts.depth):
-            state, out = self._turn(
-                params,
-                media,
-                self._allowed,
-                state,
-                prompts.turn(k),
-                prompts.turn_mask[:, k],
-                rule=rule,
-            )
+            state, out = self._advance(params, media, state, prompts, k)
             yield k, out
+
+    def _advance(
+        self, params: nnx.State, media: Any, state: State, prompts: PromptBatch, k: int
+    ) -> tuple[State, TurnOutput]:
+        limit = prompts.shapes.new_tokens
+        rule = Rule(self.sampling, self.policy.vocab.im_end, limit)
+        chunk, active = prompts.turn(k), prompts.turn_mask[:, k]
+        return self._turn(params, media, self._allowed, state, chunk, active, rule=rule)
 
     def _start(
         self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int

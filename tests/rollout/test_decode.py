@@ -1,0 +1,101 @@
+"""The device side piece by piece: what is written to the cache, where, and what waits."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import NEW_TOKENS
+
+from turnwise_jax.rollout.decode import Rule, begin, encode, take_turn
+from turnwise_jax.rollout.prompts import prompt_batch
+from turnwise_jax.rollout.sampling import Sampling
+
+GROUP = 2
+
+
+@pytest.fixture(scope="module")
+def steps(policy, examples, shapes):
+    """States before turn 0, 1, ... and the output of each turn, all on the host."""
+    prompts = prompt_batch(examples, policy, [shapes])
+    rule = Rule(Sampling(temperature=1.2, top_k=10), policy.vocab.im_end, NEW_TOKENS)
+    shared = {"graphdef": policy.graphdef}
+    media = jax.jit(lambda p, v: encode(p, v, **shared))(policy.params, prompts.vision)
+    start = jax.jit(lambda p, m, c: begin(
+        p, m, c, jnp.uint32(0), jnp.uint32(0), prompts.seed,
+        group_size=GROUP, capacity=shapes.cache, **shared,
+    ))  # fmt: skip
+    turn = jax.jit(lambda p, m, s, c, a: take_turn(
+        p, m, policy.allowed, s, c, a, rule=rule, **shared
+    ))  # fmt: skip
+    state = start(policy.params, media, prompts.context)
+    states, outputs = [state], []
+    for k in range(prompts.depth):
+        state, out = turn(policy.params, media, state, prompts.turn(k), prompts.turn_mask[:, k])
+        states.append(state)
+        outputs.append(out)
+    return prompts, jax.device_get(
+        [s._replace(key=jax.random.key_data(s.key)) for s in states]
+    ), jax.device_get(outputs)  # fmt: skip
+
+
+def repeated(array):
+    return np.repeat(array, GROUP, axis=0)
+
+
+def test_the_context_is_prefilled_but_for_its_last_token(steps, policy):
+    prompts, states, _ = steps
+    context = prompts.context
+    np.testing.assert_array_equal(states[0].cache.length, repeated(context.length - 1))
+    last = np.take_along_axis(context.tokens, context.length[:, None] - 1, axis=1)[:, 0]
+    np.testing.assert_array_equal(states[0].pending[:, 0], repeated(last))
+    assert (states[0].pending_length == 1).all()
+
+
+def test_each_turn_writes_what_was_pending_shown_and_sampled_but_the_last(steps):
+    prompts, states, outputs = steps
+    for k, out in enumerate(outputs):
+        active = repeated(prompts.turn_mask[:, k])
+        written = states[k].pending_length + repeated(prompts.turns.length[k]) + out.length - 1
+        grown = states[k + 1].cache.length - states[k].cache.length
+        np.testing.assert_array_equal(grown, np.where(active, written, 0))
+
+
+def test_a_cut_turn_leaves_its_last_token_and_a_marker_waiting(steps, policy):
+    prompts, states, outputs = steps
+    marker, kinds = policy.vocab.im_end, set()
+    for k, out in enumerate(outputs):
+        for n in np.flatnonzero(repeated(prompts.turn_mask[:, k])):
+            last = out.tokens[n, out.length[n] - 1]
+            waiting = states[k + 1].pending[n, : states[k + 1].pending_length[n]].tolist()
+            assert waiting == ([last, marker] if out.truncated[n] else [marker])
+            kinds.add(bool(out.truncated[n]))
+    assert kinds == {True, False}
+
+
+def test_rows_without_a_turn_keep_their_cache_untouched(steps):
+    prompts, states, outputs = steps
+    idle = ~repeated(prompts.turn_mask[:, 1])
+    assert idle.any()
+    assert (outputs[1].length[idle] == 0).all()
+    for name in ("k", "v"):
+        before, after = (getattr(state.cache, name)[:, idle] for state in states[1:3])
+        np.testing.assert_array_equal(after, before)
+
+
+def test_finished_rows_write_nothing_while_others_speak(steps):
+    """Slots past a row's length are as they were when the cache was made: zero."""
+    _, states, outputs = steps
+    assert len(set(outputs[0].length.tolist())) > 1
+    cache = states[1].cache
+    for n, length in enumerate(cache.length):
+        assert (cache.k[:, n, :, length:] == 0).all()
+        assert (cache.k[:, n, :, :length] != 0).any(axis=-1).all()
+
+
+def test_rows_of_a_group_start_from_one_context(steps):
+    _, states, _ = steps
+    cache = states[0].cache
+    np.testing.assert_array_equal(cache.k[:, 0::2], cache.k[:, 1::2])
+    assert len({tuple(key) for key in states[0].key.tolist()}) == len(states[0].key)

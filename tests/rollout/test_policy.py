@@ -1,0 +1,80 @@
+"""Policies: a directory in, the same kind of directory out, and parts that do not fit refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from tiny import SPEC, load_policy
+
+from turnwise_jax.errors import InputError
+from turnwise_jax.models import io
+
+
+def test_load_bundles_the_parts_of_a_directory(policy):
+    assert policy.spec == SPEC
+    assert policy.family.Config is type(policy.config)
+    assert policy.template.vocab is policy.vocab
+    assert policy.rows == policy.vocab.size + 5
+    assert policy.allowed.shape == (policy.rows,)
+    assert policy.allowed[policy.vocab.im_end]
+    assert not policy.allowed[policy.vocab.forbidden].any()
+    assert not policy.allowed[policy.vocab.size :].any()
+
+
+def test_save_writes_a_directory_that_loads_again(policy, tmp_path):
+    other = io.init(policy.config, 9)
+    policy.save(tmp_path / "new", other)
+    again = load_policy(tmp_path / "new")
+    jax.tree.map(np.testing.assert_array_equal, again.params, other)
+    assert again.vocab.encode("The red square") == policy.vocab.encode("The red square")
+    assert again.spec == policy.spec
+    assert again.config == policy.config
+    policy.save(tmp_path / "same")
+    same = load_policy(tmp_path / "same")
+    jax.tree.map(np.testing.assert_array_equal, same.params, policy.params)
+
+
+def changed(directory, target, file, **values):
+    """A copy of a directory with some fields of one JSON file replaced."""
+    shutil.copytree(directory, target)
+    raw = json.loads((target / file).read_text())
+    (target / file).write_text(json.dumps({**raw, **values}))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "message"),
+    [
+        ("config.json", {"image_token_id": 3}, "field 'image_token_id': is 3, but"),
+        ("preprocessor_config.json", {"merge_size": 1}, "field 'merge_size': the preprocessor"),
+        ("preprocessor_config.json", {"patch_size": 7}, "field 'patch_size': the preprocessor"),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_refused(directory, tmp_path, file, values, message):
+    with pytest.raises(InputError, match=message):
+        load_policy(changed(directory, tmp_path / "bad", file, **values))
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(directory, policy, tmp_path):
+    small = type(policy.config).tiny(300, image_token_id=1, video_token_id=2)
+    _, shapes = io.build(small)
+    params = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    io.save(tmp_path / "small", small, params, source=directory)
+    size = policy.vocab.size
+    with pytest.raises(InputError, match=f"the tokenizer has {size} ids, the model only 300 rows"):
+        load_policy(tmp_path / "small")
+
+
+def test_missing_files_are_named(directory, tmp_path):
+    for name in ("preprocessor_config.json", "config.json", "tokenizer.json"):
+        broken = tmp_path / name
+        shutil.copytree(directory, broken)
+        (broken / name).unlink()
+        with pytest.raises(InputError, match=str(broken)):
+            load_policy(broken)
+    with pytest.raises(InputError, match="no such directory"):
+        load_policy(tmp_path / "nowhere")
