@@ -58,18 +58,12 @@ def empty_cache(
 def _write(cache: jax.Array, chunk: jax.Array, length: jax.Array, count: jax.Array) -> jax.Array:
     """``cache`` with ``chunk[:, b, :, :count[b]]`` at slot ``length[b]`` of each row.
 
-    A slice write whose padding would run past the end is moved back by XLA, over older entries.
-    So the window starts early enough to fit, and keeps what it already holds elsewhere.
+    A scatter, because a slice write whose padding would run past the end is moved back by XLA, over
+    older entries. Padding gets slots past the end, all different, and is dropped.
     """
-    size = min(chunk.shape[3], cache.shape[3])
-
-    def row(cache_row, chunk_row, length, count):
-        start = jnp.clip(length, 0, cache_row.shape[2] - size)
-        old = jax.lax.dynamic_slice_in_dim(cache_row, start, size, axis=2)
-        offset = jnp.arange(size) - (length - start)
-        moved = jnp.take(chunk_row, jnp.clip(offset, 0, size - 1), axis=2)
-        new = jnp.where(((offset >= 0) & (offset < count))[None, None, :, None], moved, old)
-        return jax.lax.dynamic_update_slice_in_dim(cache_row, new, start, axis=2)
-
-    rows = jax.vmap(row, in_axes=(1, 1, 0, 0), out_axes=1)
-    return rows(cache, chunk.astype(cache.dtype), length, count)
+    index = jnp.arange(chunk.shape[3])[None, :]
+    used = index < count[:, None]
+    slots = jnp.where(used, length[:, None] + index, cache.shape[3] + index)
+    rows = jnp.arange(cache.shape[1])[:, None]
+    update = jnp.transpose(chunk, (1, 3, 0, 2, 4)).astype(cache.dtype)
+    return cache.at[:, rows, :, slots].set(update, mode="drop", unique_indices=True)

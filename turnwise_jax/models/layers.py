@@ -7,13 +7,13 @@ axis on each parameter and is applied, one layer at a time, inside :func:`scan_l
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
@@ -143,21 +143,29 @@ def attend(query: jax.Array, runs: Sequence[Run]) -> jax.Array:
 
 
 def _attend_block(query: jax.Array, index: jax.Array, runs: Sequence[Run]) -> jax.Array:
-    scores = [
-        jnp.where(
-            visible(index)[:, None, None],
-            jnp.einsum("btngc,bnsc->bngts", query, key, preferred_element_type=jnp.float32),
-            MASKED,
+    """Rows of one key-value head are its T x G queries, so that both products are plain matmuls."""
+    batch, length, heads, group, width = query.shape
+    rows = jnp.moveaxis(query, 2, 1).reshape(batch, heads, length * group, width)
+    scores = []
+    for key, _, visible in runs:
+        score = jnp.einsum("bnrc,bnsc->bnrs", rows, key, preferred_element_type=jnp.float32)
+        score = score.reshape(batch, heads, length, group, -1)
+        score = jnp.where(visible(index)[:, None, :, None, :], score, MASKED)
+        scores.append(score.reshape(batch, heads, length * group, -1))
+    peaks = [jnp.max(score, axis=-1, keepdims=True) for score in scores]
+    peak = jax.lax.stop_gradient(functools.reduce(jnp.maximum, peaks))
+    total, mixed = 0.0, 0.0
+    for score, (_, value, _) in zip(scores, runs, strict=True):
+        weight = jnp.exp(score - peak)
+        total += jnp.sum(weight, axis=-1, keepdims=True)
+        mixed += jnp.einsum(
+            "bnrs,bnsc->bnrc",
+            weight.astype(query.dtype),
+            value,
+            preferred_element_type=jnp.float32,
         )
-        for key, _, visible in runs
-    ]
-    weights = jax.nn.softmax(jnp.concatenate(scores, axis=-1), axis=-1).astype(query.dtype)
-    ends = np.cumsum([value.shape[2] for _, value, _ in runs])[:-1]
-    parts = jnp.split(weights, ends, axis=-1)
-    return sum(
-        jnp.einsum("bngts,bnsc->btngc", part, value)
-        for part, (_, value, _) in zip(parts, runs, strict=True)
-    )
+    mixed = (mixed / total).astype(query.dtype)
+    return jnp.moveaxis(mixed.reshape(batch, heads, length, group, width), 1, 2)
 
 
 def scan_layers(
