@@ -55,7 +55,7 @@ class World:
     repeat: float = 0.0  # share of the teacher's answers said again at the next decision
     size: int = 112  # pixels, both sides
     fps: int = 8
-    object_size: tuple[float, float] = (0.45, 0.6)  # share of the picture's side
+    object_size: tuple[float, float] = (0.6, 0.8)  # share of the picture's side
     speed: float = 0.06  # the object's path in picture sides per second, at most
     noise: float = 3.0  # standard deviation of each frame's pixel noise, of 255
     texture: float = 8.0  # standard deviation of the background's pattern, of 255
@@ -164,7 +164,7 @@ def _check(world: World) -> None:
 # so that redundancy sits next to success; in "quiet" most turns and events call for silence.
 WORLDS: dict[str, World] = {
     "demo": World(),
-    "redundant": World(window=(6.0, 9.0), calm=(0.5, 1.0), repeat=0.6, late=0.3),
+    "redundant": World(target_turns=12, window=(5.0, 8.0), calm=(0.5, 1.0), repeat=0.6, late=0.3),
     "quiet": World(
         questions=("appear", "colour", "leave"), calm=(2.0, 6.0), miss=0.4, two_questions=0.0
     ),
