@@ -33,23 +33,28 @@ def contact_sheet(
         replies given in the dialogue are drawn, in grey.
       title: first line; the dialogue's id if None.
     """
-    turns = dialogue.turns
-    most = max(1, *(len(turn.frames) for turn in turns))
-    figure = Figure(figsize=(1.3 * len(turns) + 0.6, 1.25 * most + 3.0))
+    most = max(1, *(len(turn.frames) for turn in dialogue.turns))
+    figure = Figure(figsize=(1.3 * len(dialogue.turns) + 0.6, 1.45 * most + 2.6))
     FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(most + 1, len(turns), height_ratios=[1.0] * most + [2.2])
-    pictures = _pictures(dialogue, root)
-    for k, turn in enumerate(turns):
-        for row, picture in enumerate(pictures[k]):
-            axes = figure.add_subplot(grid[row, k])
-            axes.imshow(picture)
-            axes.set_axis_off()
-            time = turn.frames[row].time
-            axes.set_title(f"{turn.time if time is None else time:g} s", fontsize=7, pad=2)
-    _time_line(figure.add_subplot(grid[most, :]), dialogue, replies)
+    strip, line = figure.subplots(2, 1, height_ratios=[1.45 * most, 2.0])
+    _strip(strip, dialogue, _pictures(dialogue, root), most)
+    _time_line(line, dialogue, replies)
     figure.suptitle(title or dialogue.id, fontsize=9)
-    figure.subplots_adjust(0.02, 0.08, 0.99, 0.9, 0.04, 0.25)
+    figure.subplots_adjust(0.02, 0.09, 0.99, 0.94, 0.0, 0.03)
     figure.savefig(path, dpi=110)
+
+
+def _strip(axes: Axes, dialogue: Dialogue, pictures: list[list[np.ndarray]], most: int) -> None:
+    """One column per turn, its frames from the top, each with its time."""
+    for k, turn in enumerate(dialogue.turns):
+        for row, (frame, picture) in enumerate(zip(turn.frames, pictures[k], strict=True)):
+            top = most - row
+            axes.imshow(picture, extent=(k + 0.09, k + 0.91, top - 0.98, top - 0.16))
+            time = turn.time if frame.time is None else frame.time
+            axes.text(k + 0.5, top - 0.14, f"{time:g} s", fontsize=7, ha="center")
+    axes.set_xlim(0.0, len(dialogue.turns))
+    axes.set_ylim(0.0, most)
+    axes.set_axis_off()
 
 
 def _pictures(dialogue: Dialogue, root: str | os.PathLike[str]) -> list[list[np.ndarray]]:
