@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import NEW_TOKENS
+from rollout_checks import NEW_TOKENS
 
 from turnwise_jax.rollout.decode import Rule, begin, encode, take_turn
 from turnwise_jax.rollout.prompts import prompt_batch

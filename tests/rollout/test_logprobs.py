@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conftest import score, shapes_for
+from rollout_checks import score, shapes_for
 from tiny import load_policy, make_example
 
 from turnwise_jax.rollout.rows import row_size, train_rows

@@ -7,7 +7,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from conftest import shapes_for
+from rollout_checks import shapes_for
 from tiny import make_example
 
 from turnwise_jax.errors import InputError

@@ -7,7 +7,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from conftest import NEW_TOKENS, shapes_for
+from rollout_checks import NEW_TOKENS, shapes_for
 from tiny import make_example
 
 from turnwise_jax.errors import InputError

@@ -20,7 +20,7 @@ from turnwise_jax.models import MODELS
 from turnwise_jax.models import io as checkpoints
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Policy:
     """A checkpoint directory, ready to use.
 

@@ -19,7 +19,7 @@ from turnwise_jax.rollout.sampling import prompt_seed
 from turnwise_jax.rollout.shapes import RolloutNeed, Shapes, choose
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PromptBatch:
     """B prompts as NumPy arrays; nothing in it depends on the policy's replies or on G.
 

@@ -21,7 +21,7 @@ from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import Shapes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rollouts:
     """What G rollouts of each of B prompts said.
 
