@@ -14,7 +14,6 @@ from turnwise_jax.kernels.scoring import (
     ScoredTurns,
     Windows,
     check_curve,
-    held_share,
     mark,
     shrink_rate,
 )
@@ -64,31 +63,36 @@ def prefix_scores(
     turns, windows, marks = mark(turns, windows)
     num_windows = jnp.maximum(jnp.sum(marks.window), 1)
     worth_W = hide(weights.quality / (as_float(top_score) * num_windows), marks.window)
-    rate_W = shrink_rate(windows.start, windows.end, as_float(omega))
+    decay_W = worth_W * shrink_rate(windows.start, windows.end, as_float(omega))
+    # Masks stay out of the loop: a skipped window never starts, a silent turn comes before every
+    # window, and what does not count has no verdict.
+    start_W = jnp.where(marks.window, windows.start, jnp.inf)
+    moment_K = jnp.where(marks.replied, turns.time, -jnp.inf)
+    verdict_K = jnp.where(marks.judged, turns.repetitive, jnp.nan)
     fixed_K = _fixed_penalty(turns, marks, weights)
 
     def retain(carry: tuple[Array, ...], k: Array) -> tuple[tuple[Array, ...], Array]:
         height_W, score, repetitive, judged = carry
-        time, quality_W = turns.time[k], turns.quality[k]
-        inside_W = (windows.start <= time) & (time <= windows.end) & marks.window
-        inside_W &= marks.replied[k] & jnp.isfinite(quality_W)
-        new_height_W = jnp.where(inside_W, quality_W, height_W)
-        share_W = held_share(time, inside_W, windows.start, rate_W)
-        score += jnp.sum((new_height_W - height_W) * share_W * worth_W) - fixed_K[k]
-        repetitive += marks.repetitive[k]
-        judged += marks.judged[k]
+        moment, quality_W, verdict = moment_K[k], turns.quality[k], verdict_K[k]
+        scored_W = (start_W <= moment) & (moment <= windows.end) & jnp.isfinite(quality_W)
+        rise_W = hide(quality_W - height_W, scored_W)
+        gain_W = rise_W * (worth_W - decay_W * hide(moment - start_W, scored_W))
+        score += jnp.sum(gain_W) - fixed_K[k]
+        has_verdict = ~jnp.isnan(verdict)
+        repetitive += hide(verdict, has_verdict)
+        judged += has_verdict
         total = score - weights.repetition * ratio(repetitive, judged)
-        return (new_height_W, score, repetitive, judged), total
+        height_W = jnp.where(scored_W, quality_W, height_W)
+        return (height_W, score, repetitive, judged), total
 
     silent_W = jnp.full_like(worth_W, start_score)
     silent = jnp.sum(silent_W * worth_W)
     none = jnp.zeros((), jnp.float32)
-    carry = (silent_W, silent, none, none)
-    inputs = (*jax.tree.leaves((turns, windows, worth_W)), fixed_K)
-    carry = jax.tree.map(lambda leaf: vary_like(leaf, *inputs), carry)
+    inputs = (*jax.tree.leaves((turns, windows, marks)), worth_W, decay_W, fixed_K)
+    carry = tuple(vary_like(leaf, *inputs) for leaf in (silent_W, silent, none, none))
     num_turns = turns.time.shape[0]
     if num_turns == 0:  # the body indexes turns, and would be traced on none
-        return silent[None]
+        return carry[1][None]
     _, score_K = jax.lax.scan(retain, carry, jnp.arange(num_turns), unroll=_UNROLL)
     return jnp.concatenate([carry[1][None], score_K])
 
