@@ -19,6 +19,7 @@ def get_config() -> ConfigDict:
         labels={"sft": "SFT", "grpo": "GRPO", "turnwise": "TurnWise"},
     )
     config.dir = "runs/demo"
+    config.base.model.update(text_initializer_range=0.1, vision_fullatt_block_indexes=(0, 1))
     return config
 
 
@@ -26,8 +27,7 @@ def _sft() -> ConfigDict:
     config = sft_config()
     config.policy.checkpoint = BASE
     config.policy.freeze = ()
-    config.optimizer.learning_rate = 2e-3
-    config.optimizer.warmup_steps = 30
+    config.optimizer.update(learning_rate=4e-3, warmup_steps=30, schedule="cosine", b2=0.99)
     config.data.batch_size = 16
     config.run.steps = 300
     return _small(config)
@@ -36,9 +36,9 @@ def _sft() -> ConfigDict:
 def _rl(algorithm: str) -> ConfigDict:
     config = rl_config(algorithm)
     config.policy.checkpoint = "sft"
-    config.optimizer.learning_rate = 1e-4
-    config.rollout.max_new_tokens = 16
-    config.run.steps = 100
+    config.optimizer.update(learning_rate=3e-4, b2=0.99)
+    config.rollout.max_new_tokens = 12
+    config.run.steps = 80
     return _small(config)
 
 
@@ -47,4 +47,5 @@ def _small(config: ConfigDict) -> ConfigDict:
     config.policy.dtype = "float32"
     config.policy.remat = "none"
     config.data.shuffle = True
+    config.shapes.row_buckets = 1
     return config
