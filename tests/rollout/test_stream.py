@@ -196,6 +196,14 @@ def test_what_does_not_fit_is_named(policy, change, field):
         StreamEngine(policy, Sampling(), tight).prepare([example])
 
 
+def test_frames_too_large_for_the_shape_are_named(policy):
+    (bucket,) = shapes_for(policy, [make_example("square", 1)])
+    wide = make_example("wide", 1, size=(56, 84))
+    engine = StreamEngine(policy, Sampling(), bucket._replace(context=200, turn=99, cache=400))
+    with pytest.raises(InputError, match=r"record 'wide': field 'frames': frames of \[\(4, 6\)\]"):
+        engine.prepare([wide])
+
+
 def test_bad_requests_are_one_clear_line(engine, policy, examples, shapes):
     given = make_example("given", 2, replies=True)
     with pytest.raises(InputError, match="record 'given': every turn has a reply"):

@@ -117,16 +117,34 @@ def vision_batch(
     Args:
       slices: room for that many; 0 gives None instead of a vision input.
       slots: room of one slice.
+
+    Raises:
+      InputError: naming the dialogue whose frames are too large for ``slots``.
     """
     parts: list[tuple[np.ndarray, tuple[int, int]]] = []
     firsts = []
     for example in examples:
+        _check_slots(example, policy, slots)
         firsts.append(len(parts))
         parts.extend(example.slices)
     if not slices:
         return None, firsts
     vision = policy.family.vision_input(parts, policy.config, slots=slots, num_slices=slices)
     return vision, firsts
+
+
+def _check_slots(example: Example, policy: Policy, slots: Any) -> None:
+    sizes = sorted({(h, w) for _, h, w in example.grids})
+    if not sizes:
+        return
+    wanted = policy.family.slots_for(sizes, policy.config)
+    if any(need > room for need, room in zip(wanted, slots, strict=True)):
+        raise InputError(
+            f"frames of {sizes} patches need {wanted}, the shape has {slots}",
+            file=example.dialogue.file,
+            record=example.dialogue.id,
+            field="frames",
+        )
 
 
 def _pieces(example: Example, policy: Policy) -> list[Piece]:
