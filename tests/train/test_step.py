@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,8 @@ import optax
 import pytest
 import toy
 from flax import nnx
+from runs import loss_of
 
-from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.step import gradients, train_step
 
@@ -20,12 +20,7 @@ REDUCTIONS = ("turn", "trajectory_token", "batch_token")
 SPLITS = (1, 2, 4)
 
 
-def loss_of(reduction: str = "turn", method: str = "turnwise"):
-    algorithm = ALGORITHMS[method]
-    return partial(algorithm.loss, settings=algorithm.Settings(reduction=reduction))
-
-
-@lru_cache(maxsize=None)
+@cache
 def compiled_gradients(reduction: str, accumulate: int, method: str):
     return jax.jit(
         partial(
@@ -44,7 +39,7 @@ def gradients_of(batch, reduction="turn", *, accumulate=1, freeze=(), method="tu
     return grads, float(terms.total / terms.count)
 
 
-@lru_cache(maxsize=None)
+@cache
 def step_of(**changes):
     """The compiled step with two micro-batches; ``changes`` of the optimizer."""
     return jax.jit(

@@ -15,8 +15,8 @@ from jax import Array
 
 from turnwise_jax import kernels
 from turnwise_jax.algorithms.policy_gradient import (
-    REDUCTIONS,
     check_clipping,
+    check_reduction,
     policy_gradient_terms,
 )
 from turnwise_jax.algorithms.types import Actions, Terms
@@ -25,7 +25,7 @@ from turnwise_jax.algorithms.types import Actions, Terms
 class Settings(NamedTuple):
     """Defaults are the paper's (section 4.1)."""
 
-    reduction: str = "trajectory_token"  # a key of REDUCTIONS
+    reduction: str = "trajectory_token"  # one of policy_gradient.REDUCTIONS
     eps: float = 1e-6
     clip_low: float = 0.2
     clip_high: float = 0.2
@@ -33,9 +33,8 @@ class Settings(NamedTuple):
 
     def check(self) -> None:
         check_clipping(self.clip_low, self.clip_high, self.dual_clip)
-        if self.reduction not in REDUCTIONS:
-            raise ValueError(f"reduction is {self.reduction!r}; allowed: {', '.join(REDUCTIONS)}")
-        if self.eps <= 0:
+        check_reduction(self.reduction)
+        if not self.eps > 0:
             raise ValueError("eps must be above 0")
 
 

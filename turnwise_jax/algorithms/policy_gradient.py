@@ -8,19 +8,24 @@ from jax import Array, lax
 from turnwise_jax import kernels
 from turnwise_jax.algorithms.types import Actions, Terms
 
-# name -> what a trajectory adds to (numerator, denominator)
 REDUCTIONS = ("turn", "trajectory_token", "batch_token")
 
 
 def check_clipping(clip_low: float, clip_high: float, dual_clip: float) -> None:
     """Raise ValueError for clip ranges that are not ranges and dual-clip constants c <= 1."""
-    if not 0.0 <= clip_low < 1.0 or clip_high < 0.0:
+    if not (0.0 <= clip_low < 1.0 and clip_high >= 0.0):
         raise ValueError(
             f"clip range 1 - {clip_low} .. 1 + {clip_high} is not one: "
             "clip_low must be in [0, 1) and clip_high at least 0"
         )
-    if dual_clip <= 1.0:
+    if not dual_clip > 1.0:
         raise ValueError(f"dual_clip is {dual_clip}; eq. H.1 needs c > 1")
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise ValueError for a name that is not in ``REDUCTIONS``."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction is {reduction!r}; allowed: {', '.join(REDUCTIONS)}")
 
 
 def policy_gradient_terms(
@@ -64,14 +69,13 @@ def reduce_tokens(
 
     A trajectory without trained tokens adds nothing to either.
     """
+    check_reduction(reduction)
     if reduction == "batch_token":
         return kernels.token_mean_terms(value_A, mask_A)
     if reduction == "trajectory_token":
         mean = kernels.token_mean(value_A, mask_A)
-    elif reduction == "turn":
-        mean = kernels.turn_mean(value_A, mask_A, turn_id_A, num_turns)
     else:
-        raise ValueError(f"reduction is {reduction!r}; allowed: {', '.join(REDUCTIONS)}")
+        mean = kernels.turn_mean(value_A, mask_A, turn_id_A, num_turns)
     return mean, mask_A.any().astype(jnp.float32)
 
 

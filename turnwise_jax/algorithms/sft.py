@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from turnwise_jax import kernels
-from turnwise_jax.algorithms.policy_gradient import REDUCTIONS, reduce_tokens
+from turnwise_jax.algorithms.policy_gradient import check_reduction, reduce_tokens
 from turnwise_jax.algorithms.types import Actions, Terms
 
 
@@ -18,8 +18,7 @@ class Settings(NamedTuple):
     reduction: str = "batch_token"
 
     def check(self) -> None:
-        if self.reduction not in REDUCTIONS:
-            raise ValueError(f"reduction is {self.reduction!r}; allowed: {', '.join(REDUCTIONS)}")
+        check_reduction(self.reduction)
 
 
 def loss(actions: Actions, advantage_K: Array, settings: Settings) -> Terms:

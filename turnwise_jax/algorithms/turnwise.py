@@ -23,8 +23,8 @@ from jax import Array
 
 from turnwise_jax import kernels
 from turnwise_jax.algorithms.policy_gradient import (
-    REDUCTIONS,
     check_clipping,
+    check_reduction,
     policy_gradient_terms,
 )
 from turnwise_jax.algorithms.types import Actions, Terms
@@ -36,7 +36,7 @@ class Settings(NamedTuple):
     """Defaults are the paper's (section 4.1)."""
 
     credit: str = "turn"  # "turn": eq. 5; "shared": eq. 2 broadcast to every turn
-    reduction: str = "turn"  # a key of REDUCTIONS
+    reduction: str = "turn"  # one of policy_gradient.REDUCTIONS
     alpha: float = 1.0  # strength of the accrued-reward correction after warm-up
     alpha_warmup: float = 0.1  # share of the updates over which it grows from 0
     max_advantage: float = 5.0
@@ -49,13 +49,12 @@ class Settings(NamedTuple):
         check_clipping(self.clip_low, self.clip_high, self.dual_clip)
         if self.credit not in CREDITS:
             raise ValueError(f"credit is {self.credit!r}; allowed: {', '.join(CREDITS)}")
-        if self.reduction not in REDUCTIONS:
-            raise ValueError(f"reduction is {self.reduction!r}; allowed: {', '.join(REDUCTIONS)}")
+        check_reduction(self.reduction)
         if not 0.0 <= self.alpha <= 1.0:
             raise ValueError(f"alpha is {self.alpha}; it must be in [0, 1]")
         if not 0.0 <= self.alpha_warmup <= 1.0:
             raise ValueError(f"alpha_warmup is {self.alpha_warmup}; it must be in [0, 1]")
-        if self.max_advantage <= 0 or self.eps <= 0:
+        if not (self.max_advantage > 0 and self.eps > 0):
             raise ValueError("max_advantage and eps must be above 0")
 
 

@@ -18,7 +18,7 @@ class Checkpointer:
     """Step-numbered checkpoints in one directory, written atomically.
 
     Orbax writes into a temporary directory and renames it when complete, so a killed process leaves
-    either a whole checkpoint or a leftover that is never read and is removed at the next start.
+    either a whole checkpoint or a leftover that is never read and is removed by the next save.
 
     ``state`` is a pytree of arrays (parameters, optimizer state, step); ``meta`` is a JSON-able
     dict (data position, seed, judge cache location).
@@ -26,7 +26,7 @@ class Checkpointer:
     Args:
       directory: made if it is not there, unless ``read_only``.
       keep: newest checkpoints to keep.
-      read_only: only look; leftovers may belong to a process at work.
+      read_only: only look; what is unfinished there may belong to a process at work.
     """
 
     def __init__(self, directory: str | os.PathLike, *, keep: int = 2, read_only: bool = False):
@@ -35,11 +35,12 @@ class Checkpointer:
             raise InputError("no checkpoints there", file=self.directory)
         self._manager = ocp.CheckpointManager(
             self.directory,
+            item_handlers={
+                _STATE: ocp.StandardCheckpointHandler(),
+                _META: ocp.JsonCheckpointHandler(),
+            },
             options=ocp.CheckpointManagerOptions(
-                max_to_keep=None if read_only else keep,
-                create=not read_only,
-                cleanup_tmp_directories=not read_only,
-                read_only=read_only,
+                max_to_keep=keep, create=not read_only, cleanup_tmp_directories=not read_only
             ),
         )
 
@@ -67,23 +68,50 @@ class Checkpointer:
         The shardings need not be those with which it was saved.
 
         Raises:
-          InputError: the checkpoint is damaged, or its tree or shapes differ from ``like``.
+          InputError: the checkpoint is damaged, or an array's place, shape or dtype differs from
+            ``like``; names the first.
         """
         target = jax.tree.map(abstract, like)
         try:
+            self._check(step, target)
             restored = self._manager.restore(
                 step,
                 args=ocp.args.Composite(
                     **{_STATE: ocp.args.StandardRestore(target), _META: ocp.args.JsonRestore()}
                 ),
             )
-        except (ValueError, KeyError, OSError) as error:
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            if isinstance(error, InputError):
+                raise
             raise InputError(
-                f"the checkpoint of step {step} cannot be read, or does not fit this configuration "
-                f"({error})",
-                file=self.directory,
+                f"the checkpoint of step {step} cannot be read: {error}", file=self.directory
             ) from error
         return restored[_STATE], restored[_META]
+
+    def _check(self, step: int, target: Any) -> None:
+        """Every array of the checkpoint has its place and shape in ``target``, and the reverse."""
+        saved = {
+            ".".join(path): (tuple(array.shape), str(array.dtype))
+            for path, array in ocp.tree.to_flat_dict(self._metadata(step).tree).items()
+        }
+        wanted = {
+            ".".join(path): (array.shape, str(array.dtype))
+            for path, array in ocp.tree.to_flat_dict(target).items()
+        }
+        for name in sorted(saved.keys() | wanted.keys()):
+            if saved.get(name) != wanted.get(name):
+                raise InputError(
+                    f"the checkpoint of step {step} does not fit this configuration: it has "
+                    f"{_describe(saved.get(name))}, {_describe(wanted.get(name))} expected",
+                    file=self.directory,
+                    field=name,
+                )
+
+    def _metadata(self, step: int) -> Any:
+        found = self._manager.item_metadata(step)[_STATE]
+        if found is None:
+            raise ValueError("its arrays are not described")
+        return found
 
     def close(self) -> None:
         """Wait until a save in progress is on disk, and end."""
@@ -93,3 +121,7 @@ class Checkpointer:
 def abstract(array: Any) -> jax.ShapeDtypeStruct:
     """Shape, dtype and sharding of an array, without its values."""
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
+
+
+def _describe(array: tuple[tuple[int, ...], str] | None) -> str:
+    return "nothing" if array is None else f"{array[1]}{list(array[0])}"

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.summary_pb2 import Summary
 
 METRICS, TIMING, GROUPS = "metrics.jsonl", "timing.jsonl", "groups.jsonl"
 BOARD = "tensorboard"
@@ -117,7 +119,9 @@ class MetricsWriter:
         for name in (METRICS, TIMING, GROUPS):
             truncate_jsonl(self.directory / name, start_step)
         shutil.rmtree(self.directory / BOARD, ignore_errors=True)
-        self._board = SummaryWriter(str(self.directory / BOARD))
+        (self.directory / BOARD).mkdir()
+        # Not its SummaryWriter, which writes from a thread and whose `flush` does not wait for it.
+        self._board = EventsWriter(str(self.directory / BOARD / "events"))
         logs = (read_jsonl(self.directory / name) for name in (METRICS, TIMING))
         for metrics, timing in zip(*logs, strict=False):
             self._draw(metrics, timing)
@@ -151,10 +155,17 @@ class MetricsWriter:
 
     def _draw(self, metrics: Mapping[str, Any], timing: Mapping[str, Any]) -> None:
         """Every finite number as a TensorBoard scalar; a list as one curve per entry."""
+        values = []
         for name, value in {**metrics, **timing}.items():
             curves = {name: value}
             if isinstance(value, list | tuple):
                 curves = {f"{name}/{index}": number for index, number in enumerate(value)}
-            for tag, number in curves.items():
-                if tag not in _AXES and isinstance(number, int | float) and math.isfinite(number):
-                    self._board.add_scalar(tag, number, metrics["step"], timing["time"])
+            values += [
+                Summary.Value(tag=tag, simple_value=number)
+                for tag, number in curves.items()
+                if tag not in _AXES and isinstance(number, int | float) and math.isfinite(number)
+            ]
+        summary = Summary(value=values)
+        self._board.write_event(
+            Event(step=metrics["step"], wall_time=timing["time"], summary=summary)
+        )

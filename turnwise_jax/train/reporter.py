@@ -88,6 +88,8 @@ class Reporter:
             "compiles": self._compiles.count,
             **collected.timing,
         }
+        if self._compiles.names:
+            timing["compiled"] = list(self._compiles.names)  # what should have been ready
         self._writer.write(step.iteration, numbers, timing, collected.groups)
         shown = [f"{name} {numbers[name]:.3f}" for name in SHOWN if numbers.get(name) is not None]
         self._bar.update(1, "  ".join(shown))

@@ -1,0 +1,41 @@
+"""A tiny world, a tiny policy, and finished runs that several tests look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from runs import WORLD, Place, rl, sft
+
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.study.tiny import make_tiny_policy
+from turnwise_jax.train.run import train
+from turnwise_jax.worlds.streamworld import generate
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory) -> Place:
+    root = tmp_path_factory.mktemp("train")
+    world = generate(root / "world", WORLD, train=4, test=1, seed=3, progress=False)
+    model = {"text_num_hidden_layers": 2}
+    return Place(world, make_tiny_policy(root / "policy", WORLD, vocab_size=320, model=model))
+
+
+@pytest.fixture(scope="session")
+def policy(place) -> Policy:
+    """The tiny policy; its parameters are not to be donated."""
+    return Policy.load(place.policy)
+
+
+@pytest.fixture(scope="session")
+def rl_run(place, tmp_path_factory) -> Path:
+    """A finished TurnWise run of :func:`rl`."""
+    config = rl(place, tmp_path_factory.mktemp("rl") / "run")
+    return train(config)[0]
+
+
+@pytest.fixture(scope="session")
+def sft_run(place, tmp_path_factory) -> Path:
+    """A finished SFT run of :func:`sft`."""
+    config = sft(place, tmp_path_factory.mktemp("sft") / "run")
+    return train(config)[0]
