@@ -43,6 +43,7 @@ def rl(place: Place, directory: Path, algorithm: str = "turnwise") -> ConfigDict
 def sft(place: Place, directory: Path) -> ConfigDict:
     config = small(sft_config(), place, directory)
     config.data.path = str(place.world.sft("train"))
+    config.data.workers = 0
     config.policy.freeze = ()
     config.optimizer.learning_rate = 2e-3
     return config
