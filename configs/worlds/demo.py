@@ -19,6 +19,7 @@ def get_config() -> ConfigDict:
         labels={"sft": "SFT", "grpo": "GRPO", "turnwise": "TurnWise"},
     )
     config.dir = "runs/demo"
+    config.base.vocab_size = 512
     config.base.model.update(text_initializer_range=0.1, vision_fullatt_block_indexes=(0, 1))
     return config
 
@@ -36,7 +37,7 @@ def _sft() -> ConfigDict:
 def _rl(algorithm: str) -> ConfigDict:
     config = rl_config(algorithm)
     config.policy.checkpoint = "sft"
-    config.optimizer.update(learning_rate=3e-4, b2=0.99)
+    config.optimizer.update(learning_rate=5e-4, warmup_steps=5, b2=0.99)
     config.rollout.max_new_tokens = 12
     config.run.steps = 80
     return _small(config)
