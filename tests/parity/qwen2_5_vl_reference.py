@@ -53,7 +53,7 @@ class Batch:
 def save_reference(
     directory: Path, *, tied: bool, seed: int = 0, layers: int = 2, max_shard_size: str = "5GB"
 ) -> Qwen2_5_VLForConditionalGeneration:
-    """A reference model with every parameter random (biases and norms too), saved to ``directory``."""
+    """A reference model with every parameter random, biases and norms too, saved on the way."""
     config = Qwen2_5_VLConfig(
         text_config={
             "vocab_size": VOCAB,
@@ -214,7 +214,7 @@ def run_reference(model: Qwen2_5_VLForConditionalGeneration, batch: Batch) -> di
 
 
 def media_arguments(batch: Batch) -> dict[str, torch.Tensor | None]:
-    """What transformers needs for M-RoPE; without the token types it falls back to 1-D positions."""
+    """What transformers needs for M-RoPE; without token types it uses 1-D positions."""
     types = torch.tensor((batch.tokens == IMAGE) * 1 + (batch.tokens == VIDEO) * 2)
     seconds = [s.seconds_per_grid for row in batch.spans for s in row if s.kind == "video"]
     return {
@@ -228,7 +228,7 @@ def media_arguments(batch: Batch) -> dict[str, torch.Tensor | None]:
 def first_difference(
     ours: dict[str, np.ndarray], reference: dict[str, np.ndarray], tolerance: float
 ) -> str | None:
-    """The first stage whose values differ by more than ``tolerance``, with the difference."""
+    """The first stage that differs by more than ``tolerance``, and by how much."""
     assert set(ours) == set(reference)
     for name, expected in reference.items():
         if ours[name].shape != expected.shape:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 from qwen2_5_vl_reference import (
     Grid,
@@ -97,3 +97,85 @@ def test_a_changed_layer_is_named(checkpoint):
     assert first_difference(ours, run_reference(changed, batch), TOLERANCE).startswith(
         "image block 2:"
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("shard", ["5GB", "100KB"])
+def test_round_trip_is_bit_equal_and_loads_without_complaint(tmp_path, tied, dtype, shard):
+    """There and back, in one file and in shards: no key is missing, added or changed."""
+    model = save_reference(tmp_path / "theirs", tied=tied).to(dtype)
+    model.save_pretrained(tmp_path / "theirs", max_shard_size=shard)
+    name = str(dtype).removeprefix("torch.")
+    graphdef, params, _ = io.load(tmp_path / "theirs", param_dtype=name)
+    limit = {"5GB": 5 * 10**9, "100KB": 100_000}[shard]
+    io.save(tmp_path / "ours", graphdef, params, max_shard_bytes=limit)
+    again, info = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+        tmp_path / "ours", output_loading_info=True, dtype="auto"
+    )
+    assert not any(info.values()), info
+    assert again.config.to_dict() | {"_name_or_path": ""} == model.config.to_dict() | {
+        "_name_or_path": ""
+    }
+    expected = model.state_dict()
+    assert again.state_dict().keys() == expected.keys()
+    for key, value in again.state_dict().items():
+        assert value.dtype == dtype
+        assert torch.equal(value, expected[key]), key
+    assert stored_names(tmp_path / "ours") == stored_names(tmp_path / "theirs")
+    assert (again.lm_head.weight is again.model.language_model.embed_tokens.weight) == tied
+
+
+def stored_names(directory):
+    names = set()
+    for file in directory.glob("*.safetensors"):
+        with safetensors.safe_open(file, "np") as content:
+            names |= set(content.keys())
+    return names
+
+
+PUBLISHED = {
+    "3B": ((151936, 2048, 11008, 36, 16, 2), True),
+    "7B": ((152064, 3584, 18944, 28, 28, 4), False),
+}
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_published_sizes_have_the_reference_names_and_shapes(size):
+    (vocab, width, hidden, layers, heads, kv_heads), tied = PUBLISHED[size]
+    config = Qwen2_5_VLConfig(
+        text_config={
+            "vocab_size": vocab,
+            "hidden_size": width,
+            "intermediate_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "rope_parameters": {"rope_type": "default", "mrope_section": [16, 24, 24]},
+        },
+        vision_config={"hidden_size": 1280, "out_hidden_size": width, "tokens_per_second": 2},
+        tie_word_embeddings=tied,
+    )
+    with torch.device("meta"):
+        model = Qwen2_5_VLForConditionalGeneration(config)
+    expected = {
+        weights.published_name(name): tuple(value.shape)
+        for name, value in model.state_dict().items()
+        if not (tied and name == weights.HEAD)
+    }
+    rows = weights.entries(Config.from_hf(config.to_dict()))
+    assert {name: row.shape for row in rows for name in row.names} == expected
+
+
+def test_a_fresh_model_loads_in_transformers(tmp_path):
+    """What is initialised here, without any checkpoint, is an ordinary directory as well."""
+    config = Config.tiny(300, image_token_id=290, video_token_id=291, tie_word_embeddings=True)
+    io.save(tmp_path / "model", config, io.init(config, 0))
+    model, info = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+        tmp_path / "model", output_loading_info=True
+    )
+    assert not any(info.values()), info
+    batch = make_batch([[5, IMAGE, 7]])
+    ours = run_ours(tmp_path / "model", batch)
+    assert first_difference(ours, run_reference(model.eval(), batch), TOLERANCE) is None
+    assert np.abs(ours["logits"]).max() > 0.1

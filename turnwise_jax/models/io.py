@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.models import MODELS
-from turnwise_jax.models.safetensors import INDEX, Checkpoint, Tensor, write_checkpoint
+from turnwise_jax.models.safetensors import INDEX, Checkpoint, write_checkpoint
 from turnwise_jax.models.weights import check_names, read_params, tensors
 
 CONFIG = "config.json"
@@ -139,7 +139,7 @@ def save(
     config = graphdef_or_config
     if isinstance(config, nnx.GraphDef):
         config = nnx.merge(graphdef_or_config, params).config
-    target = Path(directory)
+    target = Path(directory).absolute()
     rows = MODELS[config.model_type].weights.entries(config)
     staging = target.parent / f".{target.name}.{os.getpid()}.partial"
     shutil.rmtree(staging, ignore_errors=True)
@@ -147,7 +147,7 @@ def save(
     try:
         if source is not None:
             _copy_others(Path(source), staging)
-        listed = [Tensor(*row) for row in tensors(rows, params)]
+        listed = tensors(rows, params)
         write_checkpoint(staging, listed, max_shard_bytes=max_shard_bytes)
         raw = _with_dtype(config.to_hf(), listed[0].dtype)
         (staging / CONFIG).write_text(json.dumps(raw, indent=2) + "\n")

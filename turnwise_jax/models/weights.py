@@ -6,7 +6,8 @@ into the stacked array, a tensor at a time; writing goes back the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -16,9 +17,8 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.safetensors import Checkpoint
-
-Path = tuple[str, ...]
+from turnwise_jax.models.params import Path, named, replaced
+from turnwise_jax.models.safetensors import Checkpoint, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,13 @@ def read_params(
 
     With ``shardings`` (a pytree like ``abstract``) a process reads only its own devices' blocks.
     """
-    flat = dict(nnx.to_flat_state(abstract))
-    places = dict(nnx.to_flat_state(shardings)) if shardings is not None else {}
+    places = {} if shardings is None else named(shardings)
     dtype = np.dtype(param_dtype)
-    for entry in entries:
-        value = _read(entry, checkpoint, spelling, dtype, places.get(entry.path))
-        flat[entry.path] = flat[entry.path].replace(value)
-    return nnx.from_flat_state(flat)
+    values = {
+        entry.path: _read(entry, checkpoint, spelling, dtype, places.get(entry.path))
+        for entry in entries
+    }
+    return replaced(abstract, values)
 
 
 def _read(entry, checkpoint, spelling, dtype, sharding) -> jax.Array:
@@ -131,22 +131,21 @@ def _read(entry, checkpoint, spelling, dtype, sharding) -> jax.Array:
     return jax.make_array_from_callback(shape, sharding, block)
 
 
-def tensors(
-    entries: Sequence[Entry], params: nnx.State
-) -> Iterator[tuple[str, tuple[int, ...], np.dtype, Callable[[], np.ndarray]]]:
-    """``(name, shape, dtype, read)`` of every tensor, in table order; ``read()`` gets the value."""
-    flat = dict(nnx.to_flat_state(params))
+def tensors(entries: Sequence[Entry], params: nnx.State) -> list[Tensor]:
+    """Every tensor still to be written, in table order."""
+    values, out = named(params), []
     for entry in entries:
-        value = flat[entry.path][...]
+        value = values[entry.path]
         if value.shape != entry.param_shape:
             raise InputError(
-                f"parameter has shape {list(value.shape)}, {list(entry.param_shape)} expected",
+                f"shape {list(value.shape)}, {list(entry.param_shape)} expected",
                 field="/".join(entry.path),
             )
-        for i, name in enumerate(entry.names):
+        for layer, name in enumerate(entry.names):
+            fetch = functools.partial(_fetch, entry, value, layer)
+            out.append(Tensor(name, entry.shape, np.dtype(value.dtype), fetch))
+    return out
 
-            def read(value=value, entry=entry, i=i) -> np.ndarray:
-                one = value if entry.layers is None else value[i]
-                return entry.to_tensor(np.asarray(one))
 
-            yield name, entry.shape, np.dtype(value.dtype), read
+def _fetch(entry: Entry, value: jax.Array, layer: int) -> np.ndarray:
+    return entry.to_tensor(np.asarray(value if entry.layers is None else value[layer]))

@@ -182,7 +182,7 @@ class Config:
         text = replace(text, **parts["text"])
         vision = replace(vision, **{"out_hidden_size": text.hidden_size, **parts["vision"]})
         config = cls(text, vision, **parts[""])
-        return cls.from_hf(config.to_hf())
+        return replace(config, raw=cls.from_hf(config.to_hf()).raw)
 
 
 class _Reader:
@@ -215,6 +215,14 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise self.error(name, f"{value!r} is not a positive number")
         return float(value)
+
+    def integers(
+        self, section: Mapping[str, Any], name: str, default: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        values = section.get(name, default)
+        if not isinstance(values, list | tuple) or not all(type(v) is int for v in values):
+            raise self.error(name, f"{values!r} is not a list of integers")
+        return tuple(values)
 
     def text(self) -> DecoderConfig:
         section = self.section("text_config") or self.raw
@@ -268,13 +276,12 @@ class _Reader:
         if kind not in ("default", "mrope"):
             raise self.error(spelling, f"rotary type {kind!r} is not supported")
         theta = self.number(rope, "rope_theta", section.get("rope_theta", ROPE_THETA))
-        sections = rope.get("mrope_section", (16, 24, 24))
+        sections = self.integers(rope, "mrope_section", (16, 24, 24))
         if len(sections) != 3 or 2 * sum(sections) != head_dim:
             raise self.error(
-                "mrope_section",
-                f"{list(sections)} does not cover half of the head width {head_dim}",
+                "mrope_section", f"{list(sections)} does not add up to half of {head_dim}"
             )
-        return theta, tuple(sections)
+        return theta, sections
 
     def vision(self, text_width: int) -> VisionConfig:
         section = self.section("vision_config")
@@ -291,7 +298,7 @@ class _Reader:
         for f in fields(VisionConfig):
             default = {"hidden_size": 3584, "out_hidden_size": 3584}.get(f.name, f.default)
             if f.name == "fullatt_block_indexes":
-                values[f.name] = tuple(section.get(f.name, default))
+                values[f.name] = self.integers(section, f.name, default)
             elif f.name == "initializer_range":
                 values[f.name] = self.number(section, f.name, default)
             else:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from turnwise_jax.models.params import Path
 from turnwise_jax.models.qwen2_5_vl.config import Config
-from turnwise_jax.models.weights import Entry, Path
+from turnwise_jax.models.weights import Entry
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"

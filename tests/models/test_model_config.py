@@ -1,0 +1,195 @@
+"""``config.json`` in and out."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from turnwise_jax.errors import InputError
+from turnwise_jax.models import io
+from turnwise_jax.models.params import named
+from turnwise_jax.models.qwen2_5_vl import Config
+
+# The published 3B model's settings, flat, as in its repository.
+FLAT = {
+    "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+    "attention_dropout": 0.0,
+    "bos_token_id": 151643,
+    "eos_token_id": 151645,
+    "vision_start_token_id": 151652,
+    "vision_end_token_id": 151653,
+    "vision_token_id": 151654,
+    "image_token_id": 151655,
+    "video_token_id": 151656,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "initializer_range": 0.02,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 128000,
+    "max_window_layers": 70,
+    "model_type": "qwen2_5_vl",
+    "num_attention_heads": 16,
+    "num_hidden_layers": 36,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "sliding_window": 32768,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "use_cache": True,
+    "use_sliding_window": False,
+    "vision_config": {
+        "depth": 32,
+        "hidden_act": "silu",
+        "hidden_size": 1280,
+        "intermediate_size": 3420,
+        "num_heads": 16,
+        "in_chans": 3,
+        "out_hidden_size": 2048,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "spatial_patch_size": 14,
+        "window_size": 112,
+        "fullatt_block_indexes": [7, 15, 23, 31],
+        "tokens_per_second": 2,
+        "temporal_patch_size": 2,
+    },
+    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+    "vocab_size": 151936,
+}
+
+
+def nested() -> dict:
+    """The same as transformers 5 writes it."""
+    raw = copy.deepcopy(FLAT)
+    outer = {"model_type", "vision_config", "image_token_id", "video_token_id", "architectures"}
+    outer |= {"vision_start_token_id", "vision_end_token_id", "tie_word_embeddings"}
+    text = {name: raw.pop(name) for name in list(raw) if name not in outer}
+    sections = text.pop("rope_scaling")["mrope_section"]
+    text["rope_parameters"] = {
+        "rope_type": "default",
+        "rope_theta": text.pop("rope_theta"),
+        "mrope_section": sections,
+    }
+    text["layer_types"] = ["full_attention"] * 36
+    return {**raw, "text_config": text}
+
+
+def test_flat_and_nested_spellings_agree():
+    config = Config.from_hf(FLAT)
+    assert config == Config.from_hf(nested())
+    assert config.text.head_dim == 128
+    assert config.text.mrope_section == (16, 24, 24)
+    assert config.text.rope_theta == 1e6
+    assert config.vision.window == 4
+    assert config.vision.patch_dim == 1176
+    assert config.tie_word_embeddings
+
+
+def test_published_size():
+    """3.75 billion parameters, as the published 3B checkpoint holds."""
+    _, abstract = io.build(Config.from_hf(FLAT), param_dtype="bfloat16")
+    assert sum(leaf.size for leaf in named(abstract).values()) == 3_754_622_976
+
+
+@pytest.mark.parametrize("raw", [FLAT, nested()], ids=["flat", "nested"])
+def test_unknown_fields_survive_and_nothing_changes(raw):
+    raw = copy.deepcopy(raw)
+    raw["my_note"] = {"keep": [1, 2]}
+    before = copy.deepcopy(raw)
+    written = Config.from_hf(raw).to_hf()
+    assert raw == before
+    for name, value in raw.items():
+        if name != "vision_config" and name != "text_config":
+            assert written[name] == value
+    for section in ("vision_config", "text_config"):
+        for name, value in raw.get(section, {}).items():
+            assert written[section][name] == value
+    assert Config.from_hf(written) == Config.from_hf(raw)
+    assert ("text_config" in written) == ("text_config" in raw)
+
+
+@pytest.mark.parametrize("raw", [FLAT, nested()], ids=["flat", "nested"])
+def test_changed_fields_are_written_where_they_were(raw):
+    config = Config.from_hf(raw)
+    text = replace(config.text, num_hidden_layers=2, rope_theta=5e5)
+    changed = replace(config, text=text, tie_word_embeddings=False)
+    written = changed.to_hf()
+    assert Config.from_hf(written) == changed
+    section = written.get("text_config", written)
+    assert section["num_hidden_layers"] == 2
+    assert section.get("layer_types", [0, 0]) in ([0, 0], ["full_attention"] * 2)
+
+
+def test_a_tie_written_inside_the_text_section_counts():
+    raw = nested()
+    raw["tie_word_embeddings"] = False
+    raw["text_config"]["tie_word_embeddings"] = True
+    assert Config.from_hf(raw).tie_word_embeddings
+
+
+def changed(**changes):
+    raw = copy.deepcopy(FLAT)
+    for name, value in changes.items():
+        section, _, field = name.rpartition("__")
+        place = raw[section] if section else raw
+        if value is None:
+            del place[field]
+        else:
+            place[field] = value
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"model_type": "qwen2_vl"}, "model_type", "'qwen2_vl', expected 'qwen2_5_vl'"),
+        ({"hidden_size": None}, "hidden_size", "missing"),
+        ({"vision_config": None}, "vision_config", "missing"),
+        ({"vision_config": 3}, "vision_config", "not an object"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers", "0 is not an integer >= 1"),
+        ({"vocab_size": "many"}, "vocab_size", "'many' is not an integer"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps", "-1 is not a positive number"),
+        ({"num_attention_heads": 15}, "num_attention_heads", "do not divide"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads", "3 does not divide 16"),
+        ({"hidden_act": "gelu"}, "hidden_act", "'gelu' is not supported"),
+        ({"rope_scaling__mrope_section": [16, 24]}, "mrope_section", "does not add up"),
+        ({"rope_scaling__mrope_section": 64}, "mrope_section", "64 is not a list of integers"),
+        ({"rope_scaling__type": "yarn"}, "rope_scaling", "'yarn' is not supported"),
+        (
+            {"use_sliding_window": True, "max_window_layers": 20},
+            "use_sliding_window",
+            "not supported",
+        ),
+        ({"vision_config__num_heads": 7}, "num_heads", "7 heads do not divide"),
+        ({"vision_config__window_size": 20}, "window_size", "less than one merged token"),
+        ({"vision_config__out_hidden_size": 64}, "out_hidden_size", "decoder is 2048 wide"),
+        ({"vision_config__hidden_act": "gelu"}, "hidden_act", "'gelu' is not supported"),
+        ({"vision_config__fullatt_block_indexes": 7}, "fullatt_block_indexes", "not a list"),
+        ({"vision_config__rope_parameters": {"rope_theta": 5.0}}, "rope_parameters", "not supp"),
+        ({"image_token_id": -1}, "image_token_id", "-1 is not an integer >= 0"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_by_field(changes, field, message):
+    with pytest.raises(InputError) as info:
+        Config.from_hf(changed(**changes), file="some/config.json")
+    assert info.value.field == field
+    assert message in str(info.value)
+    assert str(info.value).startswith("some/config.json: ")
+
+
+def test_sliding_window_that_no_layer_uses_is_fine():
+    assert Config.from_hf(changed(use_sliding_window=True, max_window_layers=70))
+
+
+def test_tiny_takes_overrides_by_part():
+    config = Config.tiny(
+        50, image_token_id=7, text_hidden_size=32, text_mrope_section=(1, 1, 2), vision_depth=5
+    )
+    assert config.image_token_id == 7
+    assert config.text.hidden_size == config.vision.out_hidden_size == 32
+    assert config.vision.depth == 5
+    with pytest.raises(InputError, match="mrope_section"):
+        Config.tiny(50, text_hidden_size=32)

@@ -1,0 +1,96 @@
+"""Where parameters live on a mesh with axes ``data``, ``fsdp`` and ``tensor``.
+
+Two tables in one place: which logical axes a parameter has, by its path, and which mesh axis each
+logical axis is split over. The vision tower is split for storage only: its work is divided by
+slices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from flax import nnx
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from turnwise_jax.errors import InputError
+from turnwise_jax.models.params import Path, named, replaced
+
+LOGICAL_AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+    (r"text/embed/embedding", ("vocab", "embed")),
+    (r"text/head/kernel", ("embed", "vocab")),
+    (r"text/decoder/layers/q/kernel", ("layer", "embed", "heads")),
+    (r"text/decoder/layers/[kv]/kernel", ("layer", "embed", "kv_heads")),
+    (r"text/decoder/layers/q/bias", ("layer", "heads")),
+    (r"text/decoder/layers/[kv]/bias", ("layer", "kv_heads")),
+    (r"text/decoder/layers/o/kernel", ("layer", "heads", "embed")),
+    (r"text/decoder/layers/mlp/(gate|up)/kernel", ("layer", "embed", "mlp")),
+    (r"text/decoder/layers/mlp/down/kernel", ("layer", "mlp", "embed")),
+    (r"text/decoder/layers/\w*norm/scale", ("layer", None)),
+    (r"text/decoder/norm/scale", (None,)),
+    (r"vision/blocks/.*/kernel", ("layer", "vision", None)),
+    (r"vision/blocks/.*/(bias|scale)", ("layer", None)),
+    (r"vision/.*/kernel", ("vision", None)),
+    (r"vision/.*/(bias|scale)", (None,)),
+)
+MESH_AXES: Mapping[str, str | None] = {
+    "layer": None,
+    "embed": "fsdp",
+    "vision": "fsdp",
+    "vocab": "tensor",
+    "heads": "tensor",
+    "kv_heads": "tensor",
+    "mlp": "tensor",
+}
+ROWS = ("data", "fsdp")
+BATCH = PartitionSpec(ROWS)  # rows of tokens, slices of vision input
+CACHE = PartitionSpec(None, ROWS, "tensor")  # [layers, rows, key-value heads, slots, width]
+
+
+def logical_axes(path: Path) -> tuple[str | None, ...]:
+    """The logical axis of each dimension of one parameter."""
+    name = "/".join(path)
+    for pattern, axes in LOGICAL_AXES:
+        if re.fullmatch(pattern, name):
+            return axes
+    raise KeyError(f"no sharding rule for the parameter {name}")
+
+
+def param_shardings(
+    params: nnx.State, mesh: Mesh, config: Any, axes: Mapping[str, str | None] = MESH_AXES
+) -> nnx.State:
+    """A ``NamedSharding`` for each parameter, as a pytree like ``params``.
+
+    A dimension that its mesh axis does not divide stays whole.
+
+    Raises:
+      InputError: the ``tensor`` axis does not divide the key-value heads, which would tear a head.
+    """
+    tensor = mesh.shape.get("tensor", 1)
+    heads = config.text.num_key_value_heads
+    if heads % tensor:
+        raise InputError(
+            f"{tensor} parts do not divide {heads} key-value heads", field="mesh.tensor"
+        )
+    return replaced(
+        params,
+        {
+            path: NamedSharding(mesh, _spec(logical_axes(path), leaf.shape, mesh, axes))
+            for path, leaf in named(params).items()
+        },
+    )
+
+
+def _spec(
+    logical: tuple[str | None, ...],
+    shape: tuple[int, ...],
+    mesh: Mesh,
+    axes: Mapping[str, str | None],
+) -> PartitionSpec:
+    spec = []
+    for name, size in zip(logical, shape, strict=True):
+        axis = axes.get(name) if name else None
+        divides = axis in mesh.shape and size % mesh.shape[axis] == 0
+        spec.append(axis if divides else None)
+    return PartitionSpec(*spec)
