@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from turnwise_jax.kernels import RewardWeights, prefix_scores, score_trajectory, turn_increments
+from turnwise_jax.kernels import RewardWeights, turn_increments
 
 from . import reference
+from .compiled import prefix_scores, score_trajectory
 from .jaxprs import equations, work
 from .trajectories import (
     WORKED_INCREMENTS,

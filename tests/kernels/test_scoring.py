@@ -7,15 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from turnwise_jax.kernels import (
-    RewardWeights,
-    ScoredTurns,
-    Windows,
-    score_trajectory,
-    window_quality,
-)
+from turnwise_jax.kernels import RewardWeights, ScoredTurns, Windows
 
 from . import reference
+from .compiled import score_trajectory, window_quality
 from .trajectories import random_trajectory, simple, stack, worked_example
 
 # Replies as (seconds after the start, share of the top score) in a window of ten seconds, and the

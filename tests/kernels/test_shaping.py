@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from turnwise_jax.kernels import tas_weights
+from .compiled import tas_weights
 
 CURVES = {
     "u": lambda place: (2 * place - 1) ** 2,

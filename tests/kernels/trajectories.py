@@ -57,6 +57,7 @@ def random_trajectory(seed: int, num_turns: int, num_windows: int) -> Pair:
     replied = rng.random(num_turns) < rng.choice([0.0, 0.3, 0.8, 1.0])
     quality = rng.integers(0, 5, (num_turns, num_windows)).astype(np.float32)
     quality[rng.random(quality.shape) < 0.2] = np.nan
+    quality[rng.random(quality.shape) < 0.02] = np.inf
     repetitive = (rng.random(num_turns) < 0.4).astype(np.float32)
     repetitive[rng.random(num_turns) < 0.2] = np.nan
     shares_prefix = rng.random(num_turns) < 0.2

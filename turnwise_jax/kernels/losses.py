@@ -50,7 +50,7 @@ def importance_ratio(
     logp, old, mask = as_float(logp_T), as_float(old_logp_T), as_bool(mask_T)
     check_axes(logp_T=(logp, "T"), old_logp_T=(old, "T"), mask_T=(mask, "T"))
     check_static(truncate, lambda value: value > 0, "truncate must be positive")
-    log_ratio = hide(logp, mask) - hide(old, mask)
+    log_ratio = hide(logp - old, mask)
     ratio = jnp.exp(jnp.clip(log_ratio, -MAX_LOG_RATIO, MAX_LOG_RATIO))
     return ratio if truncate is None else jnp.minimum(ratio, as_float(truncate))
 
@@ -162,7 +162,7 @@ def kl_estimate(
     logp, ref = as_float(logp_T), as_float(ref_logp_T)
     mask = jnp.ones(logp.shape, jnp.bool_) if mask_T is None else as_bool(mask_T)
     check_axes(logp_T=(logp, "T"), ref_logp_T=(ref, "T"), mask_T=(mask, "T"))
-    difference = hide(ref, mask) - hide(logp, mask)
+    difference = hide(ref - logp, mask)
     if kind == "k1":
         return -difference
     if kind == "k2":

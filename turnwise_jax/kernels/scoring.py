@@ -115,11 +115,6 @@ def shrink_rate(start: Array, end: Array, omega: Array) -> Array:
     return jnp.where(has_length, (1 - omega) / jnp.where(has_length, end - start, 1), 0)
 
 
-def held_share(time: Array, inside: Array, start: Array, rate: Array) -> Array:
-    """Share of the window that remains after a reply at `time`, once its delay is shrunk."""
-    return 1 - rate * hide(time - start, inside)
-
-
 def window_quality(
     time_K: Array,
     score_K: Array,
@@ -167,7 +162,8 @@ def window_quality(
     check_curve(omega, top_score)
 
     inside = mask & jnp.isfinite(score) & (start <= time) & (time <= end)
-    share = held_share(time, inside, start, shrink_rate(start, end, as_float(omega)))
+    # What is left of the window after each reply, its delay shrunk by omega.
+    share = 1 - shrink_rate(start, end, as_float(omega)) * hide(time - start, inside)
 
     def retain(curve: tuple[Array, Array], turn: tuple[Array, ...]) -> tuple[tuple, None]:
         height, area = curve
@@ -184,7 +180,7 @@ def mark(turns: ScoredTurns, windows: Windows) -> tuple[ScoredTurns, Windows, Ma
     """Convert and check the records of one trajectory, and mark what eq. 1 counts.
 
     Returns:
-        The records as arrays, turn times under the mask set to 0, and the marks.
+        The records as arrays, and the marks.
 
     Raises:
         ValueError: wrong ranks, or lengths that do not agree.
@@ -203,7 +199,6 @@ def mark(turns: ScoredTurns, windows: Windows) -> tuple[ScoredTurns, Windows, Ma
         **{f"turns.{name}": (x, axes.get(name, "K")) for name, x in turns._asdict().items()},
         **{f"windows.{name}": (x, "W") for name, x in windows._asdict().items()},
     )
-    turns = turns._replace(time=hide(turns.time, turns.mask))
     last_time = jnp.max(jnp.where(turns.mask, turns.time, -jnp.inf), initial=-jnp.inf)
     counted = windows.mask & (windows.start <= last_time)
     replied = turns.mask & turns.replied
