@@ -51,7 +51,11 @@ class Batch:
 
 
 def save_reference(
-    directory: Path, *, tied: bool, seed: int = 0, layers: int = 2, max_shard_size: str = "5GB"
+    directory: Path,
+    *,
+    tied: bool,
+    dtype: torch.dtype = torch.float32,
+    max_shard_size: str = "5GB",
 ) -> Qwen2_5_VLForConditionalGeneration:
     """A reference model with every parameter random, biases and norms too, saved on the way."""
     config = Qwen2_5_VLConfig(
@@ -59,7 +63,7 @@ def save_reference(
             "vocab_size": VOCAB,
             "hidden_size": 64,
             "intermediate_size": 96,
-            "num_hidden_layers": layers,
+            "num_hidden_layers": 2,
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
             "max_position_embeddings": 4096,
@@ -88,13 +92,13 @@ def save_reference(
         tie_word_embeddings=tied,
     )
     model = Qwen2_5_VLForConditionalGeneration(config).eval()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             is_norm = "norm" in name or "ln_q" in name
             parameter.copy_(1 + 0.2 * noise if is_norm else 0.1 * noise)
-    model.save_pretrained(directory, max_shard_size=max_shard_size)
+    model.to(dtype).save_pretrained(directory, max_shard_size=max_shard_size)
     return model
 
 

@@ -58,10 +58,10 @@ class Checkpoint:
         self.path = Path(directory)
         self._places: dict[str, _Place] = {}
         single, index = self.path / SINGLE, self.path / INDEX
-        if index.is_file():
-            self._open_shards(index)
-        elif single.is_file():
+        if single.is_file():  # before the index, as in transformers
             self._places = dict(_header(single))
+        elif index.is_file():
+            self._open_shards(index)
         else:
             raise InputError(f"neither {SINGLE} nor {INDEX} found", file=self.path)
 
