@@ -12,7 +12,7 @@ import jax
 
 from turnwise_jax.train.checkpoint import Checkpointer, abstract
 from turnwise_jax.train.compiled import Update, compile_all
-from turnwise_jax.train.metrics import MetricsWriter, count_compiles
+from turnwise_jax.train.metrics import COMPILES, MetricsWriter, append_jsonl, count_compiles
 from turnwise_jax.train.reporter import Reporter
 from turnwise_jax.train.signals import stop_on_sigterm
 from turnwise_jax.train.state import Batch, TrainState
@@ -79,6 +79,7 @@ def fit(run: Run) -> tuple[TrainState, bool]:
         if done < run.iterations:
             updates = run.update.programs(state, run.collect.shapes())
             compile_all([*run.collect.programs(state), *updates])
+            append_jsonl(run.directory / COMPILES, [{"step": done, **compiles.summary()}])
         if stop.requested or done == run.iterations:  # nothing new to save
             return state, done == run.iterations
         compiles.restart()

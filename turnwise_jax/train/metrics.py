@@ -4,6 +4,7 @@
 uninterrupted one's byte for byte; clock-dependent figures (seconds, tokens per second, compiles)
 are in ``timing.jsonl``. Both have one line per step and the same step axis. ``groups.jsonl`` has
 one line per rollout. TensorBoard's files are a copy, made anew from the first two on resume.
+``compiles.jsonl`` has one line per process: what it compiled before its first step.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
 
 METRICS, TIMING, GROUPS = "metrics.jsonl", "timing.jsonl", "groups.jsonl"
+COMPILES = "compiles.jsonl"
 BOARD = "tensorboard"
 _AXES = ("step", "time")
 _COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
@@ -73,11 +76,12 @@ def _jsonable(value: Any) -> Any:
 class CompileCounter:
     """Counts XLA backend compiles in this process, whatever started them.
 
-    ``count`` and ``names``: programs compiled since the last :meth:`restart`.
+    ``names`` and ``seconds``: programs compiled since the last :meth:`restart`, and the time they
+    took.
     """
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.restart()
         jax.monitoring.register_event_duration_secs_listener(self._on_event)
 
     @property
@@ -85,11 +89,17 @@ class CompileCounter:
         return len(self.names)
 
     def restart(self) -> None:
-        self.names = []
+        self.names: list[str] = []
+        self.seconds = 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """For the logs: how many programs of which name, and how long it took."""
+        return {"programs": self.count, "seconds": self.seconds, "names": Counter(self.names)}
 
     def _on_event(self, name: str, seconds: float, **details: Any) -> None:
         if name == _COMPILE_EVENT:
             self.names.append(str(details.get("fun_name", "?")))
+            self.seconds += seconds
 
     def close(self) -> None:
         jax.monitoring.unregister_event_duration_listener(self._on_event)

@@ -1,0 +1,116 @@
+"""A longer run on dialogues of all lengths: every shape is compiled before the first step."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+from runs import rl
+
+from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
+from turnwise_jax.data.sources import mmduet2_rl
+from turnwise_jax.kernels import token_logprobs
+from turnwise_jax.train import run
+from turnwise_jax.train.collect import RolloutCollector
+from turnwise_jax.train.forward import Forward
+from turnwise_jax.train.metrics import COMPILES, METRICS, TIMING, read_jsonl
+
+STEPS = 12
+# (turns to answer, turns given, frames of each turn, words of the question)
+SHAPES = [
+    *((1, 0, 1, 3), (1, 1, 1, 9), (2, 0, 1, 5), (2, 0, 2, 3)),
+    *((4, 2, 2, 30), (5, 3, 1, 12), (3, 0, 3, 40), (5, 1, 2, 3)),
+]
+
+
+class QuickForward(Forward):
+    """Looks at the last token only: the shapes matter here, and six real ones take a minute."""
+
+    def logprobs(self, params, media, rows):
+        model = nnx.merge(self.graphdef, params)
+        last = rows.tokens_NT[jnp.arange(len(rows.tokens_NT))[:, None], rows.action_pos_NA]
+        logp = token_logprobs(
+            model.text.embed(last.reshape(-1)), model.head(), rows.action_target_NA.reshape(-1)
+        )
+        return logp.reshape(last.shape)
+
+
+def dialogue(name: str, video: str, turns: int, given: int, frames: int, words: int) -> Dialogue:
+    times = [1.0 + 0.5 * i for i in range((turns + given) * frames)]
+    made = []
+    for k in range(turns + given):
+        own = times[k * frames : (k + 1) * frames]
+        made.append(
+            Turn(
+                frames=tuple(Frame(video, time) for time in own),
+                text=" ".join(["what"] * words) if k == 0 else "",
+                time=own[-1],
+                reply=SILENCE if k < given else None,
+            )
+        )
+    window = Window(made[given].time, times[-1], made[0].text, "The red square appears.")
+    return Dialogue(name, tuple(made), (window,), system="Watch.")
+
+
+@pytest.fixture(scope="module")
+def ragged(place, tmp_path_factory):
+    """(run directory, shapes that its batches had)."""
+    root = tmp_path_factory.mktemp("ragged")
+    path = root / "ragged.parquet"
+    records = [dialogue(f"d{i}", "videos/train-0000.mp4", *shape) for i, shape in enumerate(SHAPES)]
+    mmduet2_rl.write(records, path, root=place.world.root)
+    config = rl(place, root / "run")
+    config.data.update(path=str(path), root=str(place.world.root), shuffle=True)
+    config.rollout.max_new_tokens = 4
+    config.shapes.update(rollout_buckets=2, row_buckets=3)
+    config.run.update(steps=STEPS, checkpoint_every=5)
+    seen = Counter()
+    original = RolloutCollector.__call__
+
+    def spy(collector, state, iteration):
+        collected = original(collector, state, iteration)
+        batch = collected.batch
+        seen[batch.advantage_NK.shape[1], batch.action_pos_NA.shape[1]] += 1
+        return collected
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RolloutCollector, "__call__", spy)
+        patch.setattr(run, "Forward", QuickForward)
+        directory, _ = run.train(config)
+    return directory, seen
+
+
+def test_nothing_compiles_after_the_warm_up(ragged):
+    directory, _ = ragged
+    lines = read_jsonl(directory / TIMING)
+    assert len(lines) == STEPS
+    assert {(line["compiles"], line.get("compiled", ())) for line in lines} == {(0, ())}
+
+
+def test_the_run_met_several_shapes(ragged):
+    """Else the test above would show nothing."""
+    _, seen = ragged
+    assert len({turns for turns, _ in seen}) == 2
+    assert len(seen) >= 3
+
+
+def test_compiles_are_bounded_by_the_buckets_and_logged(ragged):
+    directory, _ = ragged
+    (line,) = read_jsonl(directory / COMPILES)
+    names = line["names"]
+    assert names["jit(train_step)"] == 6  # 2 rollout buckets x 3 row buckets
+    for program in ("encode", "begin", "take_turn"):
+        assert names[f"jit({program})"] == 2
+    assert names["jit(_assign)"] == 2
+    assert line["programs"] == sum(names.values())
+    assert line["programs"] <= 6 + 6 + 2 + 10  # and a few one-operation programs
+    assert line["seconds"] > 0
+
+
+def test_ragged_groups_get_finite_credit(ragged):
+    directory, _ = ragged
+    for line in read_jsonl(directory / METRICS):
+        assert line["skipped_updates"] == 0
+        assert line["reward"] is not None
