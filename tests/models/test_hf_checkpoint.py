@@ -293,6 +293,12 @@ def test_an_index_that_names_the_wrong_shard(sharded):
     refused(sharded, file, "model.embed_tokens.weight", f"not in {last}, where the index puts it")
 
 
+def test_a_single_file_goes_before_an_index(saved, sharded):
+    shutil.copy(saved / SINGLE, sharded)
+    (sharded / INDEX).write_text("{}")
+    assert_same(io.load(sharded)[1], io.load(saved)[1])
+
+
 def test_an_index_without_a_map(sharded):
     (sharded / INDEX).write_text("{}")
     refused(sharded, sharded / INDEX, None, "no weight_map")

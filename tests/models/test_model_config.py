@@ -180,6 +180,32 @@ def test_what_cannot_be_built_is_refused_by_field(changes, field, message):
     assert str(info.value).startswith("some/config.json: ")
 
 
+@pytest.mark.parametrize("value", [None, True, -3, 0, 2.5, "x", [], ["x"], {}, {"a": 1}], ids=repr)
+@pytest.mark.parametrize("raw", [FLAT, nested()], ids=["flat", "nested"])
+def test_no_value_of_any_field_gives_another_error(raw, value):
+    """Each field in turn, at every depth, gets a value of another kind."""
+    refused = []
+    for path in paths(raw):
+        broken = copy.deepcopy(raw)
+        place = broken
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = value
+        try:
+            Config.from_hf(broken)
+        except InputError as error:
+            refused.append(error.field)
+    assert len(refused) >= 10
+    assert all(refused)
+
+
+def paths(section, prefix=()):
+    for name, value in section.items():
+        yield (*prefix, name)
+        if isinstance(value, dict):
+            yield from paths(value, (*prefix, name))
+
+
 def test_sliding_window_that_no_layer_uses_is_fine():
     assert Config.from_hf(changed(use_sliding_window=True, max_window_layers=70))
 

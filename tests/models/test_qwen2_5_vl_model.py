@@ -25,11 +25,14 @@ def batch(tiny):
 
 
 def turns_of(config):
-    """Three dialogues of three turns, each turn with its own number of new frames."""
+    """Three dialogues of three turns, each turn with its own number of new frames.
+
+    The last one is a video turn, a text turn and a second video turn at another frame rate.
+    """
     plan = [
         [[3, (0, 4), (1, 4)], [1], [(2, 4), 2]],
         [[6], [(3, 4), (4, 4), 1], [2]],
-        [[(5, 4)], [2, (6, 4)], [1, (7, 4), 3]],
+        [[(5, 4, 2, 2.0), 1], [4], [1, (7, 4, 2, 0.5)]],
     ]
     rows = []
     for b, turns in enumerate(plan):
@@ -38,7 +41,7 @@ def turns_of(config):
             one, start = piece(config, parts, start=start, seed=10 * b + k)
             pieces.append(one)
         rows.append(pieces)
-    return images(config, frames(8)), rows
+    return images(config, frames(9)), rows
 
 
 def decode_turns(model_parts, vision, rows, *, capacity, chunk, fresh):
@@ -87,18 +90,18 @@ def test_turns_of_new_frames_from_the_cache_equal_one_pass(tiny, run, fresh):
 
 
 def test_cache_in_bfloat16_stays_within_the_stated_bound(tiny, run):
-    """Cached bfloat16 against one float32 pass: 3 % of the hidden states' scale on average."""
+    """Cached against uncached: 0.5 % of the hidden states' mean size; either to float32: 2.5 %."""
     vision, rows = turns_of(tiny.config)
-    whole = run(tiny.params, vision, *pad([join(row) for row in rows], 32))
+    arrays = pad([join(row) for row in rows], 32)
     half = tiny._replace(graphdef=io.build(tiny.config, dtype="bfloat16")[0])
+    exact = np.asarray(run(tiny.params, vision, *arrays))
+    whole = np.asarray(full_pass(half.graphdef)(tiny.params, vision, *arrays), np.float32)
     found, lengths = decode_turns(half, vision, rows, capacity=32, chunk=16, fresh=True)
-    full, _ = decode_turns(half, vision, rows, capacity=32, chunk=16, fresh=False)
-    uncached = full_pass(half.graphdef)(tiny.params, vision, *pad([join(r) for r in rows], 32))
     for b, n in enumerate(lengths):
-        scale = np.abs(whole[b, :n]).mean()
-        for other in (found[b], full[b], np.asarray(uncached[b, :n], np.float32)):
-            assert np.abs(other - whole[b, :n]).mean() < 0.03 * scale
-        assert np.abs(found[b] - np.asarray(uncached[b, :n], np.float32)).mean() < 0.03 * scale
+        scale = np.abs(exact[b, :n]).mean()
+        assert np.abs(found[b] - whole[b, :n]).mean() < 0.005 * scale
+        assert np.abs(found[b] - exact[b, :n]).mean() < 0.025 * scale
+        assert np.abs(whole[b, :n] - exact[b, :n]).mean() < 0.025 * scale
 
 
 def test_single_tokens_from_the_cache_equal_one_pass(tiny, run):

@@ -94,15 +94,18 @@ def frames(count: int, *, seed: int = 0, grid: tuple[int, int] = (4, 4)) -> list
 
 def piece(
     config: Config,
-    parts: list[int | tuple[int, int]],
+    parts: list[int | tuple[int, int] | tuple[int, int, int, float]],
     *,
     tokens_per_slice: int = 4,
     start: int = 0,
     seed: int = 0,
 ) -> tuple[Piece, int]:
-    """Text runs (a count of random tokens) and images (``(slice, side in patches)``) in order.
+    """Text runs, images and videos in order.
 
-    ``start`` is the first position. Returns the piece and the position after it.
+    A text run is a count of random tokens, an image ``(slice, side in patches)``, a video ``(first
+    slice, side, rows of its grid, seconds per row)``. ``start`` is the first position.
+
+    Returns the piece and the position after it.
     """
     rng = np.random.default_rng(seed)
     tokens: list[int] = []
@@ -111,9 +114,11 @@ def piece(
         if isinstance(part, int):
             tokens += rng.integers(1, IMAGE, part).tolist()
             continue
-        number, side = part
-        spans.append(Span(len(tokens) + 1, (1, side, side), "image", None, number))
-        tokens += [START, *[IMAGE] * (side // 2) ** 2, END]
+        number, side, *video = part
+        kind, (rows, seconds) = ("video", video) if video else ("image", (1, None))
+        spans.append(Span(len(tokens) + 1, (rows, side, side), kind, seconds, number))
+        placeholder = VIDEO if video else IMAGE
+        tokens += [START, *[placeholder] * (rows * (side // 2) ** 2), END]
     ids = np.array(tokens, np.int32)
     place, after = positions(ids, spans, config)
     index = media_index(len(ids), spans, config.merge, tokens_per_slice)

@@ -18,7 +18,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 MASKED = -1e30  # finite, so that a query without a visible key stays finite
-QUERY_BLOCK = 1024  # queries that attend at a time; bounds the float32 [T, S] scores
+QUERY_BLOCK = 512  # queries that attend at a time; bounds the float32 [T, S] scores
 
 Carry = TypeVar("Carry")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.config_fields import ConfigFields
 from turnwise_jax.models.decoder import DecoderConfig
 
 TEXT_DEFAULTS = {
@@ -92,19 +93,19 @@ class Config:
         Raises:
           InputError: another model type, a missing or impossible field, an unsupported feature.
         """
-        reader = _Reader(raw, file)
+        read = ConfigFields(raw, file)
         if raw.get("model_type") != cls.model_type:
-            raise reader.error(
+            raise read.error(
                 "model_type", f"{raw.get('model_type')!r}, expected {cls.model_type!r}"
             )
-        text = reader.text()
-        vision = reader.vision(text.hidden_size)
+        text = _read_text(read)
+        vision = _read_vision(read, text.hidden_size)
         ids = {
-            name: reader.integer(raw, name, getattr(cls, name, None), minimum=0)
+            name: read.integer(raw, name, getattr(cls, name, None), minimum=0)
             for name in (f.name for f in fields(cls) if f.name.endswith("_token_id"))
             if name in raw
         }
-        tied = raw.get("tie_word_embeddings", False) or reader.section("text_config").get(
+        tied = raw.get("tie_word_embeddings", False) or read.section("text_config").get(
             "tie_word_embeddings", False
         )
         return cls(
@@ -185,136 +186,94 @@ class Config:
         return replace(config, raw=cls.from_hf(config.to_hf()).raw)
 
 
-class _Reader:
-    """Checks fields of one ``config.json`` and names them when they are wrong."""
-
-    def __init__(self, raw: Mapping[str, Any], file: str | os.PathLike[str] | None):
-        self.raw, self.file = raw, file
-
-    def error(self, name: str, message: str) -> InputError:
-        return InputError(message, file=self.file, field=name)
-
-    def section(self, name: str) -> Mapping[str, Any]:
-        section = self.raw.get(name, {})
-        if not isinstance(section, Mapping):
-            raise self.error(name, "not an object")
-        return section
-
-    def integer(
-        self, section: Mapping[str, Any], name: str, default: Any, *, minimum: int = 1
-    ) -> int:
-        value = section.get(name, default)
-        if value is None:
-            raise self.error(name, "missing")
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            raise self.error(name, f"{value!r} is not an integer >= {minimum}")
-        return value
-
-    def number(self, section: Mapping[str, Any], name: str, default: Any) -> float:
-        value = section.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise self.error(name, f"{value!r} is not a positive number")
-        return float(value)
-
-    def integers(
-        self, section: Mapping[str, Any], name: str, default: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        values = section.get(name, default)
-        if not isinstance(values, list | tuple) or not all(type(v) is int for v in values):
-            raise self.error(name, f"{values!r} is not a list of integers")
-        return tuple(values)
-
-    def text(self) -> DecoderConfig:
-        section = self.section("text_config") or self.raw
-        self._supported(section)
-        sizes = {
-            name: self.integer(section, name, None)
-            for name in (
-                "vocab_size",
-                "hidden_size",
-                "intermediate_size",
-                "num_hidden_layers",
-                "num_attention_heads",
-            )
-        }
-        heads = sizes["num_attention_heads"]
-        kv_heads = self.integer(section, "num_key_value_heads", 8)
-        if sizes["hidden_size"] % (2 * heads):
-            raise self.error("num_attention_heads", f"{heads} heads do not divide the hidden size")
-        if heads % kv_heads:
-            raise self.error("num_key_value_heads", f"{kv_heads} does not divide {heads} heads")
-        theta, sections = self._rope(section, sizes["hidden_size"] // heads)
-        return DecoderConfig(
-            **sizes,
-            num_key_value_heads=kv_heads,
-            rms_norm_eps=self.number(section, "rms_norm_eps", TEXT_DEFAULTS["rms_norm_eps"]),
-            rope_theta=theta,
-            mrope_section=sections,
-            max_position_embeddings=self.integer(
-                section, "max_position_embeddings", TEXT_DEFAULTS["max_position_embeddings"]
-            ),
-            initializer_range=self.number(
-                section, "initializer_range", TEXT_DEFAULTS["initializer_range"]
-            ),
+def _read_text(read: ConfigFields) -> DecoderConfig:
+    section = read.section("text_config") or read.raw
+    _check_supported(read, section)
+    sizes = {
+        name: read.integer(section, name, None)
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_hidden_layers",
+            "num_attention_heads",
         )
+    }
+    heads = sizes["num_attention_heads"]
+    kv_heads = read.integer(section, "num_key_value_heads", 8)
+    if sizes["hidden_size"] % (2 * heads):
+        raise read.error("num_attention_heads", f"{heads} heads do not divide the hidden size")
+    if heads % kv_heads:
+        raise read.error("num_key_value_heads", f"{kv_heads} does not divide {heads} heads")
+    theta, sections = _read_rope(read, section, sizes["hidden_size"] // heads)
+    return DecoderConfig(
+        **sizes,
+        num_key_value_heads=kv_heads,
+        rms_norm_eps=read.number(section, "rms_norm_eps", TEXT_DEFAULTS["rms_norm_eps"]),
+        rope_theta=theta,
+        mrope_section=sections,
+        max_position_embeddings=read.integer(
+            section, "max_position_embeddings", TEXT_DEFAULTS["max_position_embeddings"]
+        ),
+        initializer_range=read.number(
+            section, "initializer_range", TEXT_DEFAULTS["initializer_range"]
+        ),
+    )
 
-    def _supported(self, section: Mapping[str, Any]) -> None:
-        if section.get("hidden_act", "silu") != "silu":
-            raise self.error(
-                "hidden_act", f"{section['hidden_act']!r} is not supported, only 'silu'"
-            )
-        kinds = set(section.get("layer_types") or ["full_attention"])
-        layers = section.get("num_hidden_layers", 0)
-        slides = section.get("use_sliding_window") and section.get("max_window_layers", 80) < layers
-        if slides or kinds != {"full_attention"}:
-            raise self.error("use_sliding_window", "sliding-window attention is not supported")
 
-    def _rope(self, section: Mapping[str, Any], head_dim: int) -> tuple[float, tuple[int, ...]]:
-        spelling = "rope_scaling" if section.get("rope_scaling") else "rope_parameters"
-        rope = section.get(spelling) or {}
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        if kind not in ("default", "mrope"):
-            raise self.error(spelling, f"rotary type {kind!r} is not supported")
-        theta = self.number(rope, "rope_theta", section.get("rope_theta", ROPE_THETA))
-        sections = self.integers(rope, "mrope_section", (16, 24, 24))
-        if len(sections) != 3 or 2 * sum(sections) != head_dim:
-            raise self.error(
-                "mrope_section", f"{list(sections)} does not add up to half of {head_dim}"
-            )
-        return theta, sections
+def _check_supported(read: ConfigFields, section: Mapping[str, Any]) -> None:
+    if section.get("hidden_act", "silu") != "silu":
+        raise read.error("hidden_act", f"{section['hidden_act']!r} is not supported, only 'silu'")
+    layers = read.integer(section, "num_hidden_layers", None)
+    sliding_from = read.integer(section, "max_window_layers", 80, minimum=0)
+    slides = section.get("use_sliding_window") and sliding_from < layers
+    if slides or section.get("layer_types") not in (None, ["full_attention"] * layers):
+        raise read.error("use_sliding_window", "sliding-window attention is not supported")
 
-    def vision(self, text_width: int) -> VisionConfig:
-        section = self.section("vision_config")
-        if not section:
-            raise self.error("vision_config", "missing")
-        if section.get("hidden_act", "silu") != "silu":
-            raise self.error(
-                "hidden_act", f"{section['hidden_act']!r} is not supported, only 'silu'"
-            )
-        rope = section.get("rope_parameters") or {}
-        if rope.get("rope_type", "axial") != "axial" or rope.get("rope_theta", 1e4) != 1e4:
-            raise self.error("rope_parameters", f"vision rotary settings {rope} are not supported")
-        values: dict[str, Any] = {}
-        for f in fields(VisionConfig):
-            default = {"hidden_size": 3584, "out_hidden_size": 3584}.get(f.name, f.default)
-            if f.name == "fullatt_block_indexes":
-                values[f.name] = self.integers(section, f.name, default)
-            elif f.name == "initializer_range":
-                values[f.name] = self.number(section, f.name, default)
-            else:
-                values[f.name] = self.integer(section, f.name, default)
-        config = VisionConfig(**values)
-        if config.hidden_size % (4 * config.num_heads):
-            raise self.error(
-                "num_heads", f"{config.num_heads} heads do not divide the vision width"
-            )
-        if config.window < 1:
-            raise self.error("window_size", f"{config.window_size} is less than one merged token")
-        if config.out_hidden_size != text_width:
-            raise self.error(
-                "out_hidden_size", f"{config.out_hidden_size}, but the decoder is {text_width} wide"
-            )
-        return config
+
+def _read_rope(
+    read: ConfigFields, section: Mapping[str, Any], head_dim: int
+) -> tuple[float, tuple[int, ...]]:
+    spelling = "rope_scaling" if section.get("rope_scaling") else "rope_parameters"
+    rope = read.subsection(section, spelling)
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in ("default", "mrope"):
+        raise read.error(spelling, f"rotary type {kind!r} is not supported")
+    theta = read.number(rope, "rope_theta", section.get("rope_theta", ROPE_THETA))
+    sections = read.integers(rope, "mrope_section", (16, 24, 24))
+    if len(sections) != 3 or 2 * sum(sections) != head_dim:
+        raise read.error("mrope_section", f"{list(sections)} does not add up to half of {head_dim}")
+    return theta, sections
+
+
+def _read_vision(read: ConfigFields, text_width: int) -> VisionConfig:
+    section = read.section("vision_config")
+    if not section:
+        raise read.error("vision_config", "missing")
+    if section.get("hidden_act", "silu") != "silu":
+        raise read.error("hidden_act", f"{section['hidden_act']!r} is not supported, only 'silu'")
+    rope = read.subsection(section, "rope_parameters")
+    if rope.get("rope_type", "axial") != "axial" or rope.get("rope_theta", 1e4) != 1e4:
+        raise read.error("rope_parameters", f"vision rotary settings {rope} are not supported")
+    values: dict[str, Any] = {}
+    for f in fields(VisionConfig):
+        default = {"hidden_size": 3584, "out_hidden_size": 3584}.get(f.name, f.default)
+        if f.name == "fullatt_block_indexes":
+            values[f.name] = read.integers(section, f.name, default)
+        elif f.name == "initializer_range":
+            values[f.name] = read.number(section, f.name, default)
+        else:
+            values[f.name] = read.integer(section, f.name, default)
+    config = VisionConfig(**values)
+    if config.hidden_size % (4 * config.num_heads):
+        raise read.error("num_heads", f"{config.num_heads} heads do not divide the vision width")
+    if config.window < 1:
+        raise read.error("window_size", f"{config.window_size} is less than one merged token")
+    if config.out_hidden_size != text_width:
+        raise read.error(
+            "out_hidden_size", f"{config.out_hidden_size}, but the decoder is {text_width} wide"
+        )
+    return config
 
 
 def _fresh() -> dict[str, Any]:

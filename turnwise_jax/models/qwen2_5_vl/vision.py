@@ -101,15 +101,14 @@ def vision_input(
     valid = np.zeros(shape, bool)
     hw = np.zeros((*shape, 2), np.int32)
     tokens = np.zeros((count, room.tokens), np.int32)
-    layouts: dict[tuple[int, int], tuple] = {}
+    layouts = {grid: _layout(*grid, config.vision, room) for grid in set(grids)}
     for s, (values, grid) in enumerate(slices):
-        if grid not in layouts:
-            layouts[grid] = _layout(*grid, config.vision, room)
-        window, slot, order, place, position = layouts[grid]
-        patches[s, window, slot] = values[order]
-        valid[s, window, slot] = True
-        hw[s, window, slot] = position[order]
-        tokens[s, : len(place)] = place
+        layout = layouts[grid]
+        at = (s, layout.window, layout.slot)
+        patches[at] = values[layout.patch]
+        valid[at] = True
+        hw[at] = layout.hw
+        tokens[s, : len(layout.place)] = layout.place
     return VisionInput(patches, valid, hw, tokens)
 
 
@@ -133,12 +132,17 @@ def _window_sizes(h: int, w: int, config: VisionConfig) -> list[int]:
     return [a * b for a in rows for b in columns]
 
 
-def _layout(h: int, w: int, config: VisionConfig, room: Slots) -> tuple:
-    """Where the patches of an ``h x w`` slice go.
+class _Layout(NamedTuple):
+    """Where the n patches of a slice go, window by window, and its merged tokens."""
 
-    Returns window, slot and patch index of each patch (in window order), the merged place of each
-    merged token, and row and column of each patch index.
-    """
+    window: np.ndarray  # [n]
+    slot: np.ndarray  # [n] within the window
+    patch: np.ndarray  # [n] index of the patch in the slice as given
+    hw: np.ndarray  # [n, 2] its row and column
+    place: np.ndarray  # [n / merge**2] merged slot of each merged token in raster order
+
+
+def _layout(h: int, w: int, config: VisionConfig, room: Slots) -> _Layout:
     merge, size = config.spatial_merge_size, config.window
     unit = merge * merge
     sizes = _window_sizes(h, w, config)
@@ -151,12 +155,21 @@ def _layout(h: int, w: int, config: VisionConfig, room: Slots) -> tuple:
     rank = np.arange(tokens) - np.searchsorted(window[order], window[order])
     place = np.empty(tokens, np.int64)
     place[order] = window[order] * (room.patches // unit) + rank
-    patch = (order[:, None] * unit + np.arange(unit)[None]).reshape(-1)
-    slot = (rank[:, None] * unit + np.arange(unit)[None]).reshape(-1)
-    inner_row, inner_column = np.divmod(np.arange(unit), merge)
-    rows = (row[:, None] * merge + inner_row[None]).reshape(-1)
-    columns = (column[:, None] * merge + inner_column[None]).reshape(-1)
-    return np.repeat(window[order], unit), slot, patch, place, np.stack([rows, columns], axis=-1)
+    inner = np.arange(unit)
+    patch = (order[:, None] * unit + inner[None]).reshape(-1)
+    return _Layout(
+        window=np.repeat(window[order], unit),
+        slot=(rank[:, None] * unit + inner[None]).reshape(-1),
+        patch=patch,
+        hw=np.stack(
+            [
+                np.repeat(row, unit)[patch] * merge + patch % unit // merge,
+                np.repeat(column, unit)[patch] * merge + patch % merge,
+            ],
+            axis=-1,
+        ),
+        place=place,
+    )
 
 
 class Block(nnx.Module):
