@@ -1,4 +1,4 @@
-"""Packaging: the base install trains and evaluates on CPU; extras add an accelerator or the tests."""
+"""Packaging: the base install runs on CPU; extras add an accelerator, the tests, notebooks."""
 
 from pathlib import Path
 

@@ -6,10 +6,10 @@
 
 ``...qwen2_5_vl_3b.py:grpo`` is the baseline with one advantage per trajectory.
 
-From the paper: 3,983 instances, one epoch (497 updates), batch 8, 4 rollouts, temperature 1.2, top-k
-10, AdamW at 1e-6, no KL, vision tower frozen, alpha warmed up over a tenth of the updates, clip 0.2,
-dual clip 3, eq. 1 judged by gpt-oss-20b. Where it is silent, MMDuet2's recipe: constant learning
-rate, weight decay 0.01, gradient clip 1.0, 100 new tokens a turn, unshuffled.
+From the paper: 3,983 instances, one epoch (497 updates), batch 8, 4 rollouts, temperature 1.2,
+top-k 10, AdamW at 1e-6, no KL, vision tower frozen, alpha warmed up over a tenth of the updates,
+clip 0.2, dual clip 3, eq. 1 judged by gpt-oss-20b. Where it is silent, MMDuet2's recipe: constant
+learning rate, weight decay 0.01, gradient clip 1.0, 100 new tokens a turn, unshuffled.
 Hardware: not measured yet. Expected (paper): reward about 0.71 over the last 50 updates.
 """
 
