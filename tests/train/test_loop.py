@@ -10,10 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import toy
-from runs import loss_of
 
 from turnwise_jax.train.checkpoint import Checkpointer
-from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.loop import Run, fit
 from turnwise_jax.train.metrics import GROUPS, METRICS, TIMING, read_jsonl
 
@@ -66,17 +64,11 @@ class ToyCollector:
 
 
 def toy_run(directory, *, at=None, act=None, every=3, steps=STEPS, **changes) -> Run:
-    arguments = {
-        "forward": toy.ToyForward(),
-        "loss": loss_of(),
-        "optimizer": toy.optimizer(),
-        "accumulate": 1,
-    }
     fields = {
         "directory": directory,
-        "state": toy.state(("vision",)),
+        "state": toy.placed(toy.state()),
         "collect": ToyCollector(at, act),
-        "update": Update(arguments, inner_epochs=1),
+        "update": toy.update(),
         "iterations": steps,
         "checkpoint_every": every,
         "keep_checkpoints": 2,
@@ -222,4 +214,4 @@ def test_unknown_shape_is_compiled_and_counted(tmp_path):
 def test_checkpoint_of_other_parameters_is_refused(whole):
     directory, _ = whole
     with pytest.raises(ValueError, match="does not fit"):
-        fit(toy_run(directory, state=toy.state(())))
+        fit(toy_run(directory, state=toy.placed(toy.state(()))))

@@ -13,7 +13,6 @@ import toy
 from flax import nnx
 from runs import loss_of
 
-from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.step import gradients, train_step
 
 REDUCTIONS = ("turn", "trajectory_token", "batch_token")
@@ -279,23 +278,16 @@ def test_reported_learning_rate_is_the_one_used():
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_ratio_is_one_on_the_first_inner_epoch_only(epochs):
-    arguments = {
-        "forward": toy.ToyForward(), "loss": loss_of(), "optimizer": toy.optimizer(),
-        "accumulate": 2,
-    }  # fmt: skip
-    update = Update(arguments, inner_epochs=epochs)
-    state, metrics = update(toy.state(()), toy.batch())
+    update = toy.update((), inner_epochs=epochs, accumulate=2)
+    state, metrics = update(toy.placed(toy.state(())), toy.batch())
     assert int(state.step) == epochs
     off = float(metrics["ratio_off_one_max"])
     assert off == 0.0 if epochs == 1 else off > 1e-3
 
 
 def test_second_inner_epoch_holds_to_the_first_policy():
-    batch, optimizer = toy.batch(), toy.optimizer()
-    arguments = {
-        "forward": toy.ToyForward(), "loss": loss_of(), "optimizer": optimizer, "accumulate": 1,
-    }  # fmt: skip
-    after, _ = Update(arguments, inner_epochs=2)(toy.state(()), batch)
+    batch = toy.batch()
+    after, _ = toy.update((), inner_epochs=2)(toy.placed(toy.state(())), batch)
     state, forward = toy.state(()), toy.ToyForward()
     old = forward.logprobs(state.params, forward.media(state.params, batch.vision), batch)
     step, fixed = step_of(), batch._replace(old_logp_NA=np.asarray(old))

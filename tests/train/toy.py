@@ -7,7 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from ml_collections import ConfigDict
+from runs import loss_of
 
+from turnwise_jax.train.compiled import Update
+from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.optim import Optimizer, make_optimizer
 from turnwise_jax.train.state import Batch, TrainState, create_state
 
@@ -84,6 +87,28 @@ def optimizer(steps: int = 100, **changes) -> Optimizer:
 
 def state(freeze: tuple[str, ...] = ("vision",), **changes) -> TrainState:
     return create_state(params(), optimizer(**changes), freeze)
+
+
+def layout() -> Layout:
+    return Layout.of(make_mesh(ConfigDict({"data": 1, "fsdp": 1, "tensor": 1})))
+
+
+def placed(state: TrainState) -> TrainState:
+    """On the device of ``layout``, as a run's state is."""
+    return jax.device_put(state, layout().whole)
+
+
+def update(freeze: tuple[str, ...] = ("vision",), *, inner_epochs: int = 1, **changes) -> Update:
+    """The updates of a batch of :func:`batch`."""
+    arguments = {
+        "forward": ToyForward(),
+        "loss": loss_of(),
+        "optimizer": optimizer(),
+        "accumulate": 1,
+        **changes,
+    }
+    places = jax.tree.map(lambda _: layout().whole, state(freeze))
+    return Update(arguments, inner_epochs=inner_epochs, layout=layout(), shardings=places)
 
 
 def weights(mask_NA: np.ndarray, turn_id_NA: np.ndarray, reduction: str) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.pipeline import Grid, Loader, make_loader, probe_grids
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
@@ -40,48 +41,57 @@ class Collected:
     tokens: int
 
 
-def measure(
-    dialogues: Sequence[Dialogue], policy: Policy, *, on_bad_record: str
-) -> tuple[list[Dialogue], list[list[Grid]], list[str]]:
-    """Vision grids of every dialogue from file headers, so that all shapes are known up front.
+@dataclass(frozen=True)
+class Data:
+    """A run's records: the usable ones with their vision grids, and a line about each other one.
 
-    Returns:
-      (dialogues whose media can be opened, their grids, one line for each of the others).
+    ``skipped`` grows as unusable media are met while training.
+    """
+
+    dialogues: list[Dialogue]
+    grids: list[list[Grid]]
+    skipped: list[str]
+
+
+def read_data(config: ConfigDict, policy: Policy) -> Data:
+    """The records of ``config.data``, with what file headers tell: all shapes are known up front.
 
     Raises:
-      InputError: a medium that cannot be opened, under ``on_bad_record="raise"``.
+      InputError: a file that cannot be read; under ``on_bad_record="raise"``, also a bad record or
+        a medium that cannot be opened.
     """
-    usable, grids, skipped = [], [], []
+    fields = config.data
+    dialogues, skipped = load_dialogues(
+        fields.source,
+        fields.path,
+        root=fields.root or None,
+        user_turns=fields.user_turns or None,
+        on_bad_record=fields.on_bad_record,
+    )
+    data = Data([], [], skipped)
     with ProgressBar("reading headers", len(dialogues)) as bar:
         for dialogue in dialogues:
             try:
-                grids.append(probe_grids(dialogue, policy.spec))
-                usable.append(dialogue)
+                data.grids.append(probe_grids(dialogue, policy.spec))
+                data.dialogues.append(dialogue)
             except InputError as error:
-                if on_bad_record == "raise":
+                if fields.on_bad_record == "raise":
                     raise
                 skipped.append(str(error))
             bar.update()
-    return usable, grids, skipped
+    return data
 
 
 def make_collector(
     config: ConfigDict,
     policy: Policy,
-    dialogues: Sequence[Dialogue],
-    grids: Sequence[Sequence[Grid]],
-    skipped: list[str],
+    data: Data,
     algorithm: ModuleType,
     settings: Any,
     iterations: int,
 ) -> SupervisedCollector | RolloutCollector:
-    """The collector that the config's algorithm needs.
-
-    Args:
-      dialogues, grids: usable records and their vision grids, from ``measure``.
-      skipped: lines about records left out; bad media found while reading are added.
-      iterations: batches in all.
-    """
+    """The collector that the config's algorithm needs; ``iterations`` batches in all."""
+    dialogues, grids, skipped = data.dialogues, data.grids, data.skipped
     loader = make_loader(
         dialogues,
         policy.spec,

@@ -9,7 +9,9 @@ from typing import Any
 import jax
 
 from turnwise_jax.progress import ProgressBar
+from turnwise_jax.train.checkpoint import abstract
 from turnwise_jax.train.forward import make_logprob_step
+from turnwise_jax.train.mesh import Layout
 from turnwise_jax.train.state import Batch, TrainState
 from turnwise_jax.train.step import train_step
 
@@ -22,29 +24,45 @@ class Update:
     Args:
       step_arguments: static arguments of ``train_step``.
       inner_epochs: updates per batch. With more than one, the old log-probs are fixed first.
+      layout: where batches go.
+      shardings: where the state lives, a pytree like it; it stays there.
     """
 
-    def __init__(self, step_arguments: Mapping[str, Any], *, inner_epochs: int):
+    def __init__(
+        self,
+        step_arguments: Mapping[str, Any],
+        *,
+        inner_epochs: int,
+        layout: Layout,
+        shardings: TrainState,
+    ):
         self.inner_epochs = inner_epochs
+        self._layout = layout
         self._once = inner_epochs == 1
         self._step = jax.jit(
-            partial(train_step, **step_arguments, fresh=self._once), donate_argnums=0
+            partial(train_step, **step_arguments, fresh=self._once),
+            donate_argnums=0,
+            out_shardings=(shardings, layout.whole),
         )
-        self._old_logprobs = make_logprob_step(step_arguments["forward"])
+        self._old_logprobs = make_logprob_step(step_arguments["forward"], layout.rows)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """The next state and the metrics of the last inner epoch."""
+        batch = self._layout.place(batch)
         if not self._once:
             batch = batch._replace(old_logp_NA=self._old_logprobs(state, batch))
         for _ in range(self.inner_epochs):
             state, metrics = self._step(state, batch)
         return state, metrics
 
-    def programs(self, state: TrainState, shapes: Sequence[Batch]) -> list[Program]:
-        """Calls that compile the update of each batch shape; a call of the update then finds it."""
+    def programs(self, state: TrainState, batches: Sequence[Batch]) -> list[Program]:
+        """Calls that compile the update for batches like these; a call of it then finds them."""
         functions = [self._step] if self._once else [self._step, self._old_logprobs]
+        shapes = jax.tree.map(abstract, state)
         return [
-            partial(_compile, function, state, batch) for batch in shapes for function in functions
+            partial(_compile, function, shapes, self._layout.shapes(batch))
+            for batch in batches
+            for function in functions
         ]
 
 

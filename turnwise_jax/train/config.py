@@ -165,10 +165,12 @@ def validate(config: ConfigDict) -> None:
     _require(config.optimizer.learning_rate > 0, "optimizer.learning_rate", "must be above 0")
     _require(config.optimizer.clip_norm > 0, "optimizer.clip_norm", "must be above 0")
     rows = config.data.batch_size * (config.rollout.group_size if "rollout" in config else 1)
+    parts = config.mesh.data * config.mesh.fsdp
     _require(
-        rows % config.optimizer.accumulate == 0,
+        rows % (config.optimizer.accumulate * parts) == 0,
         "optimizer.accumulate",
-        f"must divide the {rows} rows of a batch",
+        f"must divide the {rows} rows of a batch"
+        + (f" into parts that {parts} devices can share" if parts > 1 else ""),
     )
     _require(
         config.algorithm.name != "sft" or config.optimizer.inner_epochs == 1,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import Array
+from jax.sharding import NamedSharding
 
 from turnwise_jax.kernels import token_logprobs
 from turnwise_jax.train.state import Batch
@@ -21,16 +23,20 @@ class Forward(NamedTuple):
       graphdef: the model's structure.
       temperature: logits are divided by it on both sides of the ratio (DESIGN 5.6).
       chunk: vocabulary entries per block of the log-prob kernel.
+      slices: how the work on a batch's frames is split over devices; None leaves it open.
     """
 
     graphdef: Any
     temperature: float
     chunk: int
+    slices: NamedSharding | None = None
 
     def media(self, params: nnx.State, vision: Any) -> Any:
         """Features of the batch's distinct frames; None without frames."""
         if vision is None:
             return None
+        if self.slices is not None:
+            vision = jax.lax.with_sharding_constraint(vision, self.slices)
         return nnx.merge(self.graphdef, params).encode_media(vision)
 
     def logprobs(self, params: nnx.State, media: Any, rows: Batch) -> Array:
@@ -60,10 +66,15 @@ class Forward(NamedTuple):
         return logp.reshape(n, a)
 
 
-def make_logprob_step(forward: Forward) -> Callable[[Any, Batch], Array]:
-    """Jitted (state, batch) -> f32[N, A], for old log-probs when a batch is used more than once."""
+def make_logprob_step(
+    forward: Forward, rows: NamedSharding | None = None
+) -> Callable[[Any, Batch], Array]:
+    """Jitted (state, batch) -> f32[N, A], for old log-probs when a batch is used more than once.
 
-    @jax.jit
+    ``rows``: where the result goes; None leaves it open.
+    """
+
+    @partial(jax.jit, out_shardings=rows)
     def logprob_step(state: Any, batch: Batch) -> Array:
         params = state.params
         return forward.logprobs(params, forward.media(params, batch.vision), batch)

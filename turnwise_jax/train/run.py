@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,12 +10,9 @@ import jax
 from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
-from turnwise_jax.data.load import load_dialogues
-from turnwise_jax.data.pipeline import Grid
-from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.policy import Policy
-from turnwise_jax.train.collect import make_collector, measure
+from turnwise_jax.train.collect import Data, make_collector, read_data
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.config import algorithm_settings, validate
 from turnwise_jax.train.directory import (
@@ -30,8 +26,8 @@ from turnwise_jax.train.directory import (
 )
 from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.loop import Run, fit
+from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.optim import make_optimizer
-from turnwise_jax.train.state import create_state
 
 __all__ = ["CONFIG", "EXPORT", "REPORT", "build", "export", "train"]
 
@@ -61,24 +57,15 @@ def train(config: ConfigDict) -> tuple[Path, bool]:
 
 
 def _train(config: ConfigDict, directory: Path) -> bool:
+    layout = Layout.of(make_mesh(config.mesh))
     policy = Policy.load(
         config.policy.checkpoint,
         dtype=config.policy.dtype,
         param_dtype=config.policy.param_dtype,
         remat=config.policy.remat,
     )
-    dialogues, skipped = load_dialogues(
-        config.data.source,
-        config.data.path,
-        root=config.data.root or None,
-        user_turns=config.data.user_turns or None,
-        on_bad_record=config.data.on_bad_record,
-    )
-    dialogues, grids, unreadable = measure(
-        dialogues, policy, on_bad_record=config.data.on_bad_record
-    )
-    skipped += unreadable
-    run = build(config, directory, policy, dialogues, grids, skipped)
+    data = read_data(config, policy)
+    run = build(config, directory, layout, policy, data)
     policy = without_params(policy)
     try:
         state, finished = fit(run)
@@ -91,42 +78,38 @@ def _train(config: ConfigDict, directory: Path) -> bool:
             "iterations": run.iterations,
             "updates": int(state.step),
             "skipped_updates": int(state.skipped),
-            "skipped_records": sorted(set(skipped)),
+            "skipped_records": sorted(set(data.skipped)),
         }
         write_report(directory, report)
     return finished
 
 
-def build(
-    config: ConfigDict,
-    directory: Path,
-    policy: Policy,
-    dialogues: Sequence[Dialogue],
-    grids: Sequence[Sequence[Grid]],
-    skipped: list[str],
-) -> Run:
+def build(config: ConfigDict, directory: Path, layout: Layout, policy: Policy, data: Data) -> Run:
     """All parts of a run, from a loaded policy and its data.
 
     Args:
+      layout: of the mesh on which the run goes.
       policy: its parameters become the run's initial state and are the run's from here on.
-      dialogues, grids: usable records and their vision grids.
-      skipped: lines about the others; grows as unusable media are met.
+      data: from ``collect.read_data``.
+
+    Raises:
+      InputError: less data than one batch.
     """
     batch_size = config.data.batch_size
-    per_epoch = len(dialogues) // batch_size
+    per_epoch = len(data.dialogues) // batch_size
     if not per_epoch:
         raise InputError(
-            f"{len(dialogues)} usable records do not fill one batch of {batch_size}",
+            f"{len(data.dialogues)} usable records do not fill one batch of {batch_size}",
             file=config.data.path,
         )
     iterations = config.run.steps or config.run.epochs * per_epoch
     settings = algorithm_settings(config)
     algorithm = ALGORITHMS[config.algorithm.name]
     optimizer = make_optimizer(config.optimizer, iterations * config.optimizer.inner_epochs)
-    state = create_state(policy.params, optimizer, config.policy.freeze)
+    state = layout.create_state(policy.params, optimizer, config.policy.freeze, policy.config)
     temperature = config.rollout.temperature if "rollout" in config else 1.0
     arguments = {
-        "forward": Forward(policy.graphdef, temperature, config.policy.logprob_chunk),
+        "forward": Forward(policy.graphdef, temperature, config.policy.logprob_chunk, layout.rows),
         "loss": partial(algorithm.loss, settings=settings),
         "optimizer": optimizer,
         "accumulate": config.optimizer.accumulate,
@@ -135,10 +118,13 @@ def build(
     return Run(
         directory=directory,
         state=state,
-        collect=make_collector(
-            config, policy, dialogues, grids, skipped, algorithm, settings, iterations
+        collect=make_collector(config, policy, data, algorithm, settings, iterations),
+        update=Update(
+            arguments,
+            inner_epochs=config.optimizer.inner_epochs,
+            layout=layout,
+            shardings=jax.tree.map(lambda array: array.sharding, state),
         ),
-        update=Update(arguments, inner_epochs=config.optimizer.inner_epochs),
         iterations=iterations,
         checkpoint_every=config.run.checkpoint_every,
         keep_checkpoints=config.run.keep_checkpoints,
