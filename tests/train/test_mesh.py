@@ -16,7 +16,7 @@ from runs import rl, sft
 from turnwise_jax.errors import InputError
 from turnwise_jax.train.collect import SupervisedCollector, read_data
 from turnwise_jax.train.mesh import Layout, make_mesh
-from turnwise_jax.train.metrics import METRICS, TIMING, read_jsonl
+from turnwise_jax.train.metrics import METRICS, TIMING, count_compiles, read_jsonl
 from turnwise_jax.train.run import build, train
 from turnwise_jax.train.state import create_state
 
@@ -103,7 +103,11 @@ def test_rollouts_do_not_depend_on_the_mesh(place, policy, tmp_path):
     for mesh in ((1, 1, 1), (1, 2, 2)):
         layout = Layout.of(make_mesh(mesh_fields(*mesh)))
         run = build(config, tmp_path, layout, policy, read_data(config, policy))
-        batches.append(run.collect(run.state, 0).batch)
+        for compile_part in run.collect.programs(run.state):
+            compile_part()
+        with count_compiles() as compiles:
+            batches.append(run.collect(run.state, 0).batch)
+        assert compiles.names == []
         run.collect.close()
     one, split = batches
     np.testing.assert_array_equal(one.action_target_NA, split.action_target_NA)

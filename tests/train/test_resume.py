@@ -17,12 +17,12 @@ from runs import rl, sft
 
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.checkpoint import Checkpointer
-from turnwise_jax.train.config import validate
 from turnwise_jax.train.directory import EXPORT
 from turnwise_jax.train.loop import CHECKPOINTS
 from turnwise_jax.train.metrics import GROUPS, METRICS
 from turnwise_jax.train.optim import make_optimizer
 from turnwise_jax.train.state import create_state
+from turnwise_jax.train.validate import validate
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 300.0  # seconds; a slow machine is no failure

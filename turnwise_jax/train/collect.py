@@ -72,6 +72,7 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
     with ProgressBar("reading headers", len(dialogues)) as bar:
         for dialogue in dialogues:
             try:
+                _check_turns(dialogue, supervised=config.algorithm.name == "sft")
                 data.grids.append(probe_grids(dialogue, policy.spec))
                 data.dialogues.append(dialogue)
             except InputError as error:
@@ -80,6 +81,20 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
                 skipped.append(str(error))
             bar.update()
     return data
+
+
+def _check_turns(dialogue: Dialogue, *, supervised: bool) -> None:
+    """Supervised records have all replies, records for rollouts leave turns to decide."""
+    if bool(dialogue.open_turns) != supervised:
+        return
+    raise InputError(
+        f"turn {dialogue.first_open} has no reply to learn from; sft needs all of them"
+        if supervised
+        else "every turn has a reply: nothing is left to decide",
+        file=dialogue.file,
+        record=dialogue.id,
+        field="turns",
+    )
 
 
 def make_collector(

@@ -1,5 +1,7 @@
 """Every configuration field, declared once, with the papers' values as defaults.
 
+``train/validate.py`` refuses values that cannot work.
+
 A file under ``configs/`` calls :func:`rl_config` or :func:`sft_config`, changes what its experiment
 changes and returns the result; the command line overrides single fields
 (``--config.optimizer.learning_rate=1e-5``) and refuses names that are not declared here.
@@ -46,9 +48,8 @@ def _shared() -> dict[str, Any]:
             "workers": 2,  # decoding threads
         },
         "shapes": {
-            # Static shapes are measured from the data before the first step; these say how many.
-            "rollout_buckets": 1,  # contexts up to the longest, half of it, a quarter, ...
-            "row_buckets": 3,  # training rows with all, half, a quarter of the sampled tokens
+            # Static shapes are measured from the data before the first step; this says how many.
+            "row_buckets": 3,  # training rows for all, half, a quarter of the length
         },
         "optimizer": {
             "learning_rate": 1e-6,
@@ -81,6 +82,8 @@ def rl_config(algorithm: str = "turnwise") -> ConfigDict:
         "top_p": 1.0,
         "max_new_tokens": 100,
     }
+    # Row buckets halve the sampled tokens only, rollout buckets all that precedes them.
+    config["shapes"]["rollout_buckets"] = 1
     config["reward"] = {
         "quality": 3.0,
         "repetition": 2.0,
@@ -90,7 +93,7 @@ def rl_config(algorithm: str = "turnwise") -> ConfigDict:
         "prefix_chars": 50,
     }
     config["judge"] = judge_fields()
-    return ConfigDict(config)
+    return ConfigDict(config).lock()
 
 
 def sft_config() -> ConfigDict:
@@ -100,7 +103,7 @@ def sft_config() -> ConfigDict:
     config["data"]["source"] = "mmduet2_sft"
     config["data"]["shuffle"] = True
     config["optimizer"]["learning_rate"] = 1e-5
-    return ConfigDict(config)
+    return ConfigDict(config).lock()
 
 
 def _settings(algorithm: str) -> dict[str, Any]:
@@ -130,59 +133,3 @@ def algorithm_settings(config: ConfigDict) -> Any:
     except ValueError as error:
         raise InputError(str(error), field="algorithm") from error
     return settings
-
-
-def validate(config: ConfigDict) -> None:
-    """Refuse values that cannot work before anything is loaded.
-
-    Raises:
-      InputError: names the field and says what is allowed.
-    """
-    algorithm_settings(config)
-    positive = [
-        *("data.batch_size", "optimizer.accumulate", "optimizer.inner_epochs"),
-        *("run.checkpoint_every", "run.keep_checkpoints", "policy.logprob_chunk"),
-        *("shapes.row_buckets", "shapes.rollout_buckets"),
-        *("mesh.data", "mesh.fsdp", "mesh.tensor"),
-    ]
-    if "rollout" in config:
-        positive += ["rollout.group_size", "rollout.max_new_tokens"]
-        _require(config.rollout.temperature > 0, "rollout.temperature", "must be above 0")
-        _require(0 < config.rollout.top_p <= 1, "rollout.top_p", "must be in (0, 1]")
-        _require(config.rollout.top_k >= 0, "rollout.top_k", "must be 0 (off) or more")
-        _require(0 <= config.reward.omega <= 1, "reward.omega", "must be in [0, 1]")
-    for name in positive:
-        section, field = name.split(".")
-        _require(config[section][field] >= 1, name, "must be at least 1")
-    _require(config.policy.checkpoint != "", "policy.checkpoint", "must name a directory")
-    _require(config.data.path != "", "data.path", "must name a data file")
-    _require(config.run.steps >= 0, "run.steps", "must be 0 (whole epochs) or more")
-    _choice(config.policy.remat, "policy.remat", ("none", "full"))
-    _choice(config.policy.dtype, "policy.dtype", ("float32", "bfloat16"))
-    _choice(config.policy.param_dtype, "policy.param_dtype", ("float32", "bfloat16"))
-    _choice(config.data.on_bad_record, "data.on_bad_record", ("raise", "skip"))
-    _choice(config.optimizer.schedule, "optimizer.schedule", ("constant", "cosine"))
-    _require(config.optimizer.learning_rate > 0, "optimizer.learning_rate", "must be above 0")
-    _require(config.optimizer.clip_norm > 0, "optimizer.clip_norm", "must be above 0")
-    rows = config.data.batch_size * (config.rollout.group_size if "rollout" in config else 1)
-    parts = config.mesh.data * config.mesh.fsdp
-    _require(
-        rows % (config.optimizer.accumulate * parts) == 0,
-        "optimizer.accumulate",
-        f"must divide the {rows} rows of a batch"
-        + (f" into parts that {parts} devices can share" if parts > 1 else ""),
-    )
-    _require(
-        config.algorithm.name != "sft" or config.optimizer.inner_epochs == 1,
-        "optimizer.inner_epochs",
-        "sft makes one update per batch",
-    )
-
-
-def _require(condition: bool, field: str, message: str) -> None:
-    if not condition:
-        raise InputError(message, field=field)
-
-
-def _choice(value: str, field: str, allowed: tuple[str, ...]) -> None:
-    _require(value in allowed, field, f"is {value!r}; allowed: {', '.join(allowed)}")

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.state import TrainState
+from turnwise_jax.train.validate import flatten
 
 CONFIG, REPORT, EXPORT, LOCK = "config.json", "report.json", "policy", ".lock"
 
@@ -65,8 +66,8 @@ def _check_config(directory: Path, config: ConfigDict) -> None:
     path = directory / CONFIG
     mine = json.loads(json.dumps(config.to_dict()))
     if path.exists():
-        theirs = _flat(json.loads(path.read_text()))
-        for field, value in _flat(mine).items():
+        theirs = flatten(json.loads(path.read_text()))
+        for field, value in flatten(mine).items():
             if field not in RESUMABLE and theirs.get(field, value) != value:
                 raise InputError(
                     f"this run was started with {theirs[field]!r}, not {value!r}; "
@@ -102,12 +103,3 @@ def replace_file(path: Path, text: str) -> None:
     temporary = path.with_name(path.name + ".partial")
     temporary.write_text(text)
     os.replace(temporary, path)
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
-    out: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        out.update(_flat(value, name + ".") if isinstance(value, dict) else {name: value})
-    return out

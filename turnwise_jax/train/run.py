@@ -14,7 +14,7 @@ from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.collect import Data, make_collector, read_data
 from turnwise_jax.train.compiled import Update
-from turnwise_jax.train.config import algorithm_settings, validate
+from turnwise_jax.train.config import algorithm_settings
 from turnwise_jax.train.directory import (
     CONFIG,
     EXPORT,
@@ -28,6 +28,7 @@ from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.loop import Run, fit
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.optim import make_optimizer
+from turnwise_jax.train.validate import validate
 
 __all__ = ["CONFIG", "EXPORT", "REPORT", "build", "export", "train"]
 

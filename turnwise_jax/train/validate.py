@@ -1,0 +1,143 @@
+"""What a configuration may hold; everything else is refused before anything is loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from turnwise_jax.data import DATASETS
+from turnwise_jax.errors import InputError
+from turnwise_jax.rewards.judges import JUDGES
+from turnwise_jax.train.config import algorithm_settings, rl_config, sft_config
+
+CHOICES = {
+    "policy.dtype": ("float32", "bfloat16"),
+    "policy.param_dtype": ("float32", "bfloat16"),
+    "policy.remat": ("none", "full"),
+    "data.source": tuple(DATASETS),
+    "data.on_bad_record": ("raise", "skip"),
+    "optimizer.schedule": ("constant", "cosine"),
+    "judge.kind": tuple(JUDGES),
+}
+AT_LEAST = {
+    "run.seed": 0,
+    "run.steps": 0,
+    "run.epochs": 1,
+    "run.checkpoint_every": 1,
+    "run.keep_checkpoints": 1,
+    "policy.logprob_chunk": 1,
+    "data.batch_size": 1,
+    "data.workers": 0,
+    "shapes.rollout_buckets": 1,
+    "shapes.row_buckets": 1,
+    "optimizer.warmup_steps": 0,
+    "optimizer.weight_decay": 0,
+    "optimizer.b1": 0,
+    "optimizer.b2": 0,
+    "optimizer.accumulate": 1,
+    "optimizer.inner_epochs": 1,
+    "mesh.data": 1,
+    "mesh.fsdp": 1,
+    "mesh.tensor": 1,
+    "rollout.group_size": 1,
+    "rollout.top_k": 0,
+    "rollout.max_new_tokens": 1,
+    "reward.quality": 0,
+    "reward.repetition": 0,
+    "reward.out_of_window": 0,
+    "reward.shared_prefix": 0,
+    "reward.omega": 0,
+    "reward.prefix_chars": 1,
+}
+ABOVE_ZERO = (
+    *("optimizer.learning_rate", "optimizer.clip_norm", "optimizer.eps"),
+    *("rollout.temperature", "rollout.top_p"),
+)
+AT_MOST_ONE = ("rollout.top_p", "reward.omega")
+BELOW_ONE = ("optimizer.b1", "optimizer.b2")
+MAX_SEED = 2**32 - 1
+NEEDED = {"policy.checkpoint": "a directory", "data.path": "a data file"}
+
+
+def validate(config: ConfigDict) -> None:
+    """Refuse fields that are not declared and values that cannot work.
+
+    Raises:
+      InputError: names the field and says what is allowed.
+    """
+    algorithm_settings(config)
+    supervised = config.algorithm.name == "sft"
+    declared = flatten((sft_config() if supervised else rl_config(config.algorithm.name)).to_dict())
+    given = flatten(config.to_dict())
+    _check_names(given, declared)
+    for field, value in given.items():
+        _check_type(field, value, declared[field])
+        _check_value(field, value)
+    for field, what in NEEDED.items():
+        _require(given[field] != "", field, f"must name {what}")
+    _check_rows(given, supervised)
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{"a": {"b": 1}}`` as ``{"a.b": 1}``."""
+    out: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        out.update(flatten(value, name + ".") if isinstance(value, dict) else {name: value})
+    return out
+
+
+def _check_names(given: Mapping[str, Any], declared: Mapping[str, Any]) -> None:
+    for field in given:
+        _require(field in declared, field, "is not a field of this kind of run")
+    for field in declared:
+        _require(field in given, field, "is missing")
+
+
+def _check_type(field: str, value: Any, default: Any) -> None:
+    kinds: Any = type(default)
+    if kinds is float:
+        kinds = (int, float)
+    elif kinds is tuple:
+        kinds = (tuple, list)
+    fits = isinstance(value, kinds) and (isinstance(default, bool) or not isinstance(value, bool))
+    _require(fits, field, f"must be like {default!r}, is {value!r}")
+
+
+def _check_value(field: str, value: Any) -> None:
+    if isinstance(value, float):
+        _require(math.isfinite(value), field, f"must be finite, is {value}")
+    if field in CHOICES:
+        allowed = CHOICES[field]
+        _require(value in allowed, field, f"is {value!r}; allowed: {', '.join(allowed)}")
+    if field in AT_LEAST:
+        _require(value >= AT_LEAST[field], field, f"must be at least {AT_LEAST[field]}")
+    _require(field not in ABOVE_ZERO or value > 0, field, "must be above 0")
+    _require(field not in AT_MOST_ONE or value <= 1, field, "must be at most 1")
+    _require(field not in BELOW_ONE or value < 1, field, "must be below 1")
+    _require(field != "run.seed" or value <= MAX_SEED, field, "must fit 32 bits")
+
+
+def _check_rows(given: Mapping[str, Any], supervised: bool) -> None:
+    """A batch's rows must come apart into equal micro-batches and equal shares of devices."""
+    rows = given["data.batch_size"] * given.get("rollout.group_size", 1)
+    parts = given["mesh.data"] * given["mesh.fsdp"]
+    shared = f" into parts that {parts} devices can share" if parts > 1 else ""
+    _require(
+        rows % (given["optimizer.accumulate"] * parts) == 0,
+        "optimizer.accumulate",
+        f"must divide the {rows} rows of a batch{shared}",
+    )
+    _require(
+        not supervised or given["optimizer.inner_epochs"] == 1,
+        "optimizer.inner_epochs",
+        "sft makes one update per batch",
+    )
+
+
+def _require(condition: bool, field: str, message: str) -> None:
+    if not condition:
+        raise InputError(message, field=field)
