@@ -1,0 +1,1 @@
+"""The ``turnwise`` command: each module parses one command's flags and calls the package."""

@@ -1,0 +1,78 @@
+"""Every file under ``configs/`` resolves to a run that could start, and is a lab record."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+
+import pytest
+from ml_collections import ConfigDict
+
+from turnwise_jax.algorithms import ALGORITHMS
+from turnwise_jax.study.config import check, run_config
+from turnwise_jax.train.validate import validate
+from turnwise_jax.worlds.streamworld import WorldFiles
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted((ROOT / "configs").rglob("*.py"))
+NAMES = [str(path.relative_to(ROOT)) for path in FILES]
+COMMANDS = {"eval": "eval", "worlds": "study"}  # folder -> command; all others are for `train`
+
+
+def load(path: Path):
+    spec = importlib.util.spec_from_file_location(f"config_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def variants(path: Path) -> list[ConfigDict]:
+    """The config as it is, and for each method if the file takes one as ``FILE.py:METHOD``."""
+    get_config = load(path).get_config
+    if not inspect.signature(get_config).parameters:
+        return [get_config()]
+    return [get_config(), *(get_config(name) for name in ALGORITHMS if name != "sft")]
+
+
+def runs(path: Path) -> list[ConfigDict]:
+    """Every training run that a file describes."""
+    folder = path.relative_to(ROOT / "configs").parts[0]
+    if folder == "eval":
+        return []
+    configs = variants(path)
+    if folder != "worlds":
+        return configs
+    for config in configs:
+        check(config)
+    return [run_config(c, name, WorldFiles(Path("world"))) for c in configs for name in c.order]
+
+
+def test_there_are_configs_for_every_kind_of_work():
+    assert {path.relative_to(ROOT / "configs").parts[0] for path in FILES} >= {
+        "sft", "turnwise", "eval", "worlds",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_config_resolves(path):
+    for config in variants(path):
+        assert isinstance(config, ConfigDict)
+    for run in runs(path):
+        # What an experiment cannot know: where the user's files lie.
+        run.policy.checkpoint = run.policy.checkpoint or "checkpoint"
+        run.data.path = run.data.path or "records"
+        validate(run)
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_config_is_a_lab_record(path):
+    text = load(path).__doc__
+    command = COMMANDS.get(path.parent.name, "train")
+    assert f"turnwise {command} --config={path.relative_to(ROOT)}" in text
+
+
+@pytest.mark.parametrize("path", FILES, ids=NAMES)
+def test_variants_have_directories_of_their_own(path):
+    found = [c.run.dir for c in variants(path)[1:] if "run" in c]
+    assert len(set(found)) == len(found)
