@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from runs import rl
 
-from turnwise_jax.train.collect import read_data
+from turnwise_jax.train.data import read_data
 from turnwise_jax.train.forward import Forward, make_logprob_step
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.run import build

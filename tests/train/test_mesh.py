@@ -14,7 +14,8 @@ from ml_collections import ConfigDict
 from runs import rl, sft
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.train.collect import SupervisedCollector, read_data
+from turnwise_jax.train.collect import SupervisedCollector
+from turnwise_jax.train.data import read_data
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.metrics import METRICS, TIMING, count_compiles, read_jsonl
 from turnwise_jax.train.run import build, train

@@ -2,6 +2,7 @@
 
 ``run``        ``train(config)``: builds everything, fits, exports
 ``loop``       collect a batch, update, log, checkpoint
+``data``       a run's records and the shapes they need
 ``collect``    batches: given replies, or rollouts judged and credited (``credit``, ``report``)
 ``step``       one update as a pure function (``state``, ``forward``, ``optim``)
 ``compiled``   the step jitted on a mesh, all shapes compiled ahead (``mesh``)

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from turnwise_jax.data.load import load_dialogues
-from turnwise_jax.data.pipeline import Grid, Loader, make_loader, probe_grids
+from turnwise_jax.data.pipeline import Loader, make_loader
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.kernels import RewardWeights
-from turnwise_jax.progress import ProgressBar
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_trajectories
 from turnwise_jax.rollout.policy import Policy
@@ -26,6 +24,7 @@ from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
 from turnwise_jax.train.credit import Credit, assign_credit, empty_scores
+from turnwise_jax.train.data import Data
 from turnwise_jax.train.report import group_records, reward_metrics
 from turnwise_jax.train.state import Batch, TrainState
 
@@ -41,62 +40,6 @@ class Collected:
     tokens: int
 
 
-@dataclass(frozen=True)
-class Data:
-    """A run's records: the usable ones with their vision grids, and a line about each other one.
-
-    ``skipped`` grows as unusable media are met while training.
-    """
-
-    dialogues: list[Dialogue]
-    grids: list[list[Grid]]
-    skipped: list[str]
-
-
-def read_data(config: ConfigDict, policy: Policy) -> Data:
-    """The records of ``config.data``, with what file headers tell: all shapes are known up front.
-
-    Raises:
-      InputError: a file that cannot be read; under ``on_bad_record="raise"``, also a bad record or
-        a medium that cannot be opened.
-    """
-    fields = config.data
-    dialogues, skipped = load_dialogues(
-        fields.source,
-        fields.path,
-        root=fields.root or None,
-        user_turns=fields.user_turns or None,
-        on_bad_record=fields.on_bad_record,
-    )
-    data = Data([], [], skipped)
-    with ProgressBar("reading headers", len(dialogues)) as bar:
-        for dialogue in dialogues:
-            try:
-                _check_turns(dialogue, supervised=config.algorithm.name == "sft")
-                data.grids.append(probe_grids(dialogue, policy.spec))
-                data.dialogues.append(dialogue)
-            except InputError as error:
-                if fields.on_bad_record == "raise":
-                    raise
-                skipped.append(str(error))
-            bar.update()
-    return data
-
-
-def _check_turns(dialogue: Dialogue, *, supervised: bool) -> None:
-    """Supervised records have all replies, records for rollouts leave turns to decide."""
-    if bool(dialogue.open_turns) != supervised:
-        return
-    raise InputError(
-        f"turn {dialogue.first_open} has no reply to learn from; sft needs all of them"
-        if supervised
-        else "every turn has a reply: nothing is left to decide",
-        file=dialogue.file,
-        record=dialogue.id,
-        field="turns",
-    )
-
-
 def make_collector(
     config: ConfigDict,
     policy: Policy,
@@ -106,9 +49,8 @@ def make_collector(
     iterations: int,
 ) -> SupervisedCollector | RolloutCollector:
     """The collector that the config's algorithm needs; ``iterations`` batches in all."""
-    dialogues, grids, skipped = data.dialogues, data.grids, data.skipped
     loader = make_loader(
-        dialogues,
+        data.dialogues,
         policy.spec,
         batch_size=config.data.batch_size,
         seed=config.run.seed,
@@ -116,63 +58,62 @@ def make_collector(
         steps=iterations,
         workers=config.data.workers,
         on_bad_record=config.data.on_bad_record,
-        skipped=skipped,
+        skipped=data.skipped,
     )
+    sizes = {"batch_size": config.data.batch_size}
     if config.algorithm.name == "sft":
-        buckets = RowShapes.for_dialogues(
-            dialogues,
-            grids,
-            policy,
-            batch_size=config.data.batch_size,
-            buckets=config.shapes.row_buckets,
-        )
-        return SupervisedCollector(policy, loader, skipped, buckets)
-    buckets = Shapes.for_dialogues(
-        dialogues,
-        grids,
-        policy,
-        batch_size=config.data.batch_size,
-        new_tokens=config.rollout.max_new_tokens,
-        buckets=config.shapes.rollout_buckets,
-    )
+        sizes["buckets"] = config.shapes.row_buckets
+        buckets = RowShapes.for_dialogues(data.dialogues, data.grids, policy, **sizes)
+        return SupervisedCollector(policy, loader, data.skipped, buckets)
+    sizes["new_tokens"] = config.rollout.max_new_tokens
+    sizes["buckets"] = config.shapes.rollout_buckets
+    buckets = Shapes.for_dialogues(data.dialogues, data.grids, policy, **sizes)
     sampling = Sampling(
         temperature=config.rollout.temperature,
         top_k=config.rollout.top_k,
         top_p=config.rollout.top_p,
     )
-    reward = config.reward
-    judge = dict(config.judge)
-    if judge["kind"] == "rule":
-        judge["cache"] = ""  # asking again is cheaper than looking up
-    elif not judge["cache"]:
-        judge["cache"] = f"{config.run.dir}/judge_cache.jsonl"
     return RolloutCollector(
         policy=policy,
         loader=loader,
-        skipped=skipped,
+        skipped=data.skipped,
         engine=StreamEngine(policy, sampling, buckets),
-        judge=make_judge(judge),
-        judge_cache=judge["cache"],
+        judge=make_judge({**config.judge, "cache": judge_cache(config)}),
+        judge_cache=judge_cache(config),
         group_size=config.rollout.group_size,
         row_buckets=config.shapes.row_buckets,
-        prefix_chars=reward.prefix_chars,
-        num_windows=max((len(d.windows) for d in dialogues), default=0) or 1,
+        prefix_chars=config.reward.prefix_chars,
+        num_windows=max(1, *(len(dialogue.windows) for dialogue in data.dialogues)),
         seed=config.run.seed,
         inner_epochs=config.optimizer.inner_epochs,
-        credit=partial(
-            assign_credit,
-            group_size=config.rollout.group_size,
-            algorithm=algorithm,
-            settings=settings,
-            weights=RewardWeights(
-                quality=reward.quality,
-                repetition=reward.repetition,
-                out_of_window=reward.out_of_window,
-                shared_prefix=reward.shared_prefix,
-            ),
-            omega=reward.omega,
-            total_steps=iterations * config.optimizer.inner_epochs,
+        credit=_credit(config, algorithm, settings, iterations),
+    )
+
+
+def judge_cache(config: ConfigDict) -> str:
+    """Where a run keeps its judge's answers; "" where asking again is cheaper than looking up."""
+    if config.judge.kind == "rule":
+        return ""
+    return config.judge.cache or f"{config.run.dir}/judge_cache.jsonl"
+
+
+def _credit(
+    config: ConfigDict, algorithm: ModuleType, settings: Any, iterations: int
+) -> Callable[..., Credit]:
+    reward = config.reward
+    return partial(
+        assign_credit,
+        group_size=config.rollout.group_size,
+        algorithm=algorithm,
+        settings=settings,
+        weights=RewardWeights(
+            quality=reward.quality,
+            repetition=reward.repetition,
+            out_of_window=reward.out_of_window,
+            shared_prefix=reward.shared_prefix,
         ),
+        omega=reward.omega,
+        total_steps=iterations * config.optimizer.inner_epochs,
     )
 
 

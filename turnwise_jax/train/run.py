@@ -12,9 +12,10 @@ from ml_collections import ConfigDict
 from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.policy import Policy
-from turnwise_jax.train.collect import Data, make_collector, read_data
+from turnwise_jax.train.collect import make_collector
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.config import algorithm_settings
+from turnwise_jax.train.data import Data, read_data
 from turnwise_jax.train.directory import (
     CONFIG,
     EXPORT,
@@ -91,7 +92,7 @@ def build(config: ConfigDict, directory: Path, layout: Layout, policy: Policy, d
     Args:
       layout: of the mesh on which the run goes.
       policy: its parameters become the run's initial state and are the run's from here on.
-      data: from ``collect.read_data``.
+      data: from ``read_data``.
 
     Raises:
       InputError: less data than one batch.
