@@ -37,7 +37,6 @@ setup(
         "av>=14",
         "pillow>=11",
         "pyarrow>=18",
-        "safetensors>=0.5",
         "httpx>=0.27",
         "tensorboardX>=2.6",
         "rich>=13",
@@ -47,6 +46,7 @@ setup(
         "tpu": ["jax[tpu]>=0.10"],
         "cuda12": ["jax[cuda12]>=0.10"],
         "test": [
+            "safetensors>=0.5",
             "pytest>=8",
             "ruff>=0.9",
             "mypy>=1.14",
