@@ -18,7 +18,7 @@ BADGE = (
     "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
     "(https://colab.research.google.com/github/turnwise/turnwise_jax/blob/main/notebooks/{}.ipynb)"
 )
-MAX_BYTES = 400_000  # GitHub shows larger ones slowly or not at all
+MAX_BYTES = {"01_kernels": 400_000, "02_turnwise": 600_000}  # GitHub shows large ones slowly
 
 
 def read(name: str) -> nbformat.NotebookNode:
@@ -89,7 +89,7 @@ def test_table_of_the_demo_has_its_rows_and_silence_is_worth_25(run):
         "always silent",
         "SFT",
         "TurnWise",
-        "TurnWise, other video",
+        "TurnWise, frames swapped",
     ]
     pauc = rows[0].index("PAUC")
     assert rows[2][pauc].split()[0] == "25.0"
@@ -110,7 +110,7 @@ def test_form(name):
     notebook = read(name)
     assert notebook.metadata.kernelspec.name == "python3"
     assert BADGE.format(name) in notebook.cells[0].source
-    assert (FOLDER / f"{name}.ipynb").stat().st_size < MAX_BYTES
+    assert (FOLDER / f"{name}.ipynb").stat().st_size < MAX_BYTES[name]
     for key, cell in code_cells(notebook).items():
         ast.parse(cell.source)  # plain Python, no magics
         assert not [line for line in cell.source.splitlines() if len(line) > 100], key
