@@ -13,6 +13,7 @@ from turnwise_jax.errors import InputError
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",  # it only reads tokenizers here; torch is not missed
     "JAX_COMPILATION_CACHE_DIR": str(Path.home() / ".cache" / "turnwise_jax" / "compiled"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
 }
