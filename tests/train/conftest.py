@@ -16,7 +16,7 @@ from turnwise_jax.worlds.streamworld import generate
 @pytest.fixture(scope="session")
 def place(tmp_path_factory) -> Place:
     root = tmp_path_factory.mktemp("train")
-    world = generate(root / "world", WORLD, train=4, test=1, seed=3, progress=False)
+    world = generate(root / "world", WORLD, train=8, test=1, seed=3, progress=False)
     model = {"text_num_hidden_layers": 2}
     return Place(world, make_tiny_policy(root / "policy", WORLD, vocab_size=320, model=model))
 

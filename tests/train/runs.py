@@ -24,17 +24,16 @@ class Place(NamedTuple):
 
 
 def small(config: ConfigDict, place: Place, directory: Path) -> ConfigDict:
-    """What every test run shares: float32, two dialogues a batch, a checkpoint every other step."""
+    """What every test run shares: float32, six steps, a checkpoint every other step."""
     config.policy.update(checkpoint=str(place.policy), dtype="float32", remat="none")
     config.run.update(dir=str(directory), steps=6, checkpoint_every=2)
-    config.data.batch_size = 2
     config.shapes.row_buckets = 1
     return config
 
 
 def rl(place: Place, directory: Path, algorithm: str = "turnwise") -> ConfigDict:
     config = small(rl_config(algorithm), place, directory)
-    config.data.path = str(place.world.rl("train"))
+    config.data.update(path=str(place.world.rl("train")), batch_size=2)
     config.rollout.update(group_size=2, max_new_tokens=6)
     config.optimizer.learning_rate = 1e-3
     return config
@@ -42,9 +41,7 @@ def rl(place: Place, directory: Path, algorithm: str = "turnwise") -> ConfigDict
 
 def sft(place: Place, directory: Path) -> ConfigDict:
     config = small(sft_config(), place, directory)
-    config.data.path = str(place.world.sft("train"))
-    config.data.workers = 0
-    config.policy.freeze = ()
+    config.data.update(path=str(place.world.sft("train")), batch_size=8, workers=0)
     config.optimizer.learning_rate = 2e-3
     return config
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from runs import rl
@@ -18,7 +19,7 @@ TEMPERATURE = 0.6
 
 @pytest.fixture(scope="module")
 def sampled(place, policy, tmp_path_factory):
-    """(jitted log-probs, state, batch) of one iteration at a temperature below one."""
+    """(jitted log-probs, run, batch) of one iteration at a temperature below one."""
     config = rl(place, tmp_path_factory.mktemp("forward"))
     config.rollout.update(temperature=TEMPERATURE, top_k=0)
     layout = Layout.of(make_mesh(config.mesh))
@@ -26,20 +27,21 @@ def sampled(place, policy, tmp_path_factory):
     batch = run.collect(run.state, 0).batch
     run.collect.close()
     step = make_logprob_step(Forward(policy.graphdef, TEMPERATURE, 64))
-    return step, run.state, batch
+    return step, run, batch
 
 
 def test_trainer_agrees_with_the_sampler_below_temperature_one(sampled):
-    step, state, batch = sampled
+    step, run, batch = sampled
+    state = run.state
     mask = batch.action_mask_NA
     gap = np.asarray(step(state, batch)) - batch.sampler_logp_NA
     assert mask.sum() > 20
     assert np.abs(np.expm1(gap[mask])).max() < 1e-3
-    np.testing.assert_array_equal(np.asarray(step(state, batch))[~mask], 0.0)
 
 
 def test_padding_changes_no_log_probability(sampled):
-    step, state, batch = sampled
+    step, run, batch = sampled
+    state = run.state
 
     def pad(x, by: int, fill):
         return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, by)], constant_values=fill)
@@ -54,12 +56,15 @@ def test_padding_changes_no_log_probability(sampled):
         action_mask_NA=pad(batch.action_mask_NA, 6, False),
     )
     expected = np.asarray(step(state, batch))
-    np.testing.assert_allclose(step(state, wider)[:, : expected.shape[1]], expected, atol=2e-6)
+    logp = np.asarray(step(state, wider))
+    np.testing.assert_allclose(logp[:, : expected.shape[1]], expected, atol=2e-6)
+    np.testing.assert_array_equal(logp[:, expected.shape[1] :], 0.0)
 
 
 def test_pixels_reach_the_log_probabilities(sampled):
     """Each row answers to its own prompt's frames, and to no other's."""
-    step, state, batch = sampled
+    step, run, batch = sampled
+    state = run.state
     own = np.where(batch.media_index_NT[0] >= 0, batch.media_index_NT[0], 0).max()
     slice_ = own // batch.vision.tokens_per_slice  # the last frame that row 0 sees
     patches = np.array(batch.vision.patches)
@@ -69,3 +74,12 @@ def test_pixels_reach_the_log_probabilities(sampled):
     prompts = moved.reshape(2, 2, -1).max(axis=(1, 2))  # [B, G, A]
     assert prompts[0] > 1e-6
     assert prompts[1] == 0.0
+
+
+def test_only_the_state_holds_parameters(sampled):
+    """It is donated to every update; another reference would keep a second copy alive."""
+    _, run, _ = sampled
+    held = jax.tree.leaves(run.collect.policy.params) + jax.tree.leaves(
+        run.collect.engine.policy.params
+    )
+    assert {type(leaf) for leaf in held} == {jax.ShapeDtypeStruct}

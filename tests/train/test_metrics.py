@@ -95,6 +95,8 @@ def test_tensorboard_holds_every_finite_number(tmp_path):
 def test_resume_forgets_what_came_after_the_checkpoint(tmp_path):
     """Steps 3 and 4 were written but not saved: they come again, once, everywhere."""
     write_steps(tmp_path, 0, 5)
+    (events,) = (tmp_path / BOARD).iterdir()
+    events.rename(events.with_name("events.out.tfevents.0.earlier"))  # named by the second else
     write_steps(tmp_path, 3, 7)
     whole = tmp_path / "whole"
     write_steps(whole, 0, 7)

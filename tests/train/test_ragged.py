@@ -8,16 +8,18 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 from runs import rl
+from tiny import make_checkpoint
 
 from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
 from turnwise_jax.data.sources import mmduet2_rl
 from turnwise_jax.kernels import token_logprobs
+from turnwise_jax.rollout.stream import StreamEngine
 from turnwise_jax.train import run
 from turnwise_jax.train.collect import RolloutCollector
 from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.metrics import COMPILES, METRICS, TIMING, read_jsonl
 
-STEPS = 12
+STEPS, SEED = 12, 1
 # (turns to answer, turns given, frames of each turn, words of the question)
 SHAPES = [
     *((1, 0, 1, 3), (1, 1, 1, 9), (2, 0, 1, 5), (2, 0, 2, 3)),
@@ -56,34 +58,41 @@ def dialogue(name: str, video: str, turns: int, given: int, frames: int, words: 
 
 @pytest.fixture(scope="module")
 def ragged(place, tmp_path_factory):
-    """(run directory, shapes that its batches had)."""
+    """(run directory, shapes that its batches had, random numbers that its rollouts used)."""
     root = tmp_path_factory.mktemp("ragged")
     path = root / "ragged.parquet"
     records = [dialogue(f"d{i}", "videos/train-0000.mp4", *shape) for i, shape in enumerate(SHAPES)]
     mmduet2_rl.write(records, path, root=place.world.root)
+    make_checkpoint(root / "policy", marker_gain=2.5)  # replies of 1 to 4 tokens
     config = rl(place, root / "run")
+    config.policy.checkpoint = str(root / "policy")
     config.data.update(path=str(path), root=str(place.world.root), shuffle=True)
     config.rollout.max_new_tokens = 4
     config.shapes.update(rollout_buckets=2, row_buckets=3)
-    config.run.update(steps=STEPS, checkpoint_every=5)
-    seen = Counter()
-    original = RolloutCollector.__call__
+    config.run.update(steps=STEPS, checkpoint_every=5, seed=SEED)
+    seen, randomness = Counter(), []
+    collect, rollout = RolloutCollector.__call__, StreamEngine.rollout
 
     def spy(collector, state, iteration):
-        collected = original(collector, state, iteration)
+        collected = collect(collector, state, iteration)
         batch = collected.batch
         seen[batch.advantage_NK.shape[1], batch.action_pos_NA.shape[1]] += 1
         return collected
 
+    def spy_rollout(engine, *args, seed, step, **options):
+        randomness.append((seed, step))
+        return rollout(engine, *args, seed=seed, step=step, **options)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RolloutCollector, "__call__", spy)
+        patch.setattr(StreamEngine, "rollout", spy_rollout)
         patch.setattr(run, "Forward", QuickForward)
         directory, _ = run.train(config)
-    return directory, seen
+    return directory, seen, randomness
 
 
 def test_nothing_compiles_after_the_warm_up(ragged):
-    directory, _ = ragged
+    directory, _, _ = ragged
     lines = read_jsonl(directory / TIMING)
     assert len(lines) == STEPS
     assert {(line["compiles"], line.get("compiled", ())) for line in lines} == {(0, ())}
@@ -91,13 +100,13 @@ def test_nothing_compiles_after_the_warm_up(ragged):
 
 def test_the_run_met_several_shapes(ragged):
     """Else the test above would show nothing."""
-    _, seen = ragged
+    _, seen, _ = ragged
     assert len({turns for turns, _ in seen}) == 2
-    assert len(seen) >= 3
+    assert len(seen) >= 3, seen
 
 
 def test_compiles_are_bounded_by_the_buckets_and_logged(ragged):
-    directory, _ = ragged
+    directory, _, _ = ragged
     (line,) = read_jsonl(directory / COMPILES)
     names = line["names"]
     assert names["jit(train_step)"] == 6  # 2 rollout buckets x 3 row buckets
@@ -109,8 +118,13 @@ def test_compiles_are_bounded_by_the_buckets_and_logged(ragged):
     assert line["seconds"] > 0
 
 
+def test_every_step_has_random_numbers_of_its_own(ragged):
+    _, _, randomness = ragged
+    assert randomness == [(SEED, step) for step in range(STEPS)]
+
+
 def test_ragged_groups_get_finite_credit(ragged):
-    directory, _ = ragged
+    directory, _, _ = ragged
     for line in read_jsonl(directory / METRICS):
         assert line["skipped_updates"] == 0
         assert line["reward"] is not None

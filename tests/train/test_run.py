@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 
 import numpy as np
 import pyarrow as pa
@@ -237,13 +235,13 @@ def test_window_that_ends_before_it_starts_is_skipped(place, tmp_path):
     bad = rows[3]["reward_model"]["ground_truth"]["question_id"]
     seen = {record["group"] for record in read_jsonl(directory / GROUPS)}
     assert bad not in seen
-    assert len(seen) == 6  # of the seven others; the last partial batch is dropped
+    assert len(seen) == 6 * 2
 
 
 def test_too_few_usable_records_are_refused(place, tmp_path):
     config = sft(place, tmp_path / "run")
     config.data.batch_size = 64
-    with pytest.raises(InputError, match="8 usable records do not fill one batch of 64"):
+    with pytest.raises(InputError, match="16 usable records do not fill one batch of 64"):
         run.train(config)
 
 
@@ -274,6 +272,23 @@ def test_failed_judgements_are_counted_and_the_run_goes_on(place, tmp_path, monk
     assert all(line["skipped_updates"] == 0 for line in lines)
 
 
+class Crash(Exception):
+    """Stands in for a killed process."""
+
+
+def crash_before(monkeypatch, collector: type, step: int | None) -> None:
+    """Let the run end there as if killed; None: not at all."""
+    real = getattr(collector.__call__, "real", collector.__call__)
+
+    def call(self, state, iteration):
+        if iteration == step:
+            raise Crash
+        return real(self, state, iteration)
+
+    call.real = real
+    monkeypatch.setattr(collector, "__call__", call)
+
+
 def test_judge_cache_outlives_a_crash(place, tmp_path, monkeypatch):
     """Steps done again after a crash ask the judge nothing, and end as if nothing had happened."""
     monkeypatch.setattr(
@@ -281,21 +296,27 @@ def test_judge_cache_outlives_a_crash(place, tmp_path, monkeypatch):
     )
     config = rl(place, tmp_path / "run")
     config.judge.update(kind="openai", cache=str(tmp_path / "answers.jsonl"))
-    config.run.update(steps=4, checkpoint_every=2, export=False)
-    real = collect.RolloutCollector.__call__
-
-    def crash_at(collector, state, iteration):
-        if iteration == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-        return real(collector, state, iteration)
-
-    monkeypatch.setattr(collect.RolloutCollector, "__call__", crash_at)
-    with pytest.raises(KeyboardInterrupt):
+    config.run.export = False
+    crash_before(monkeypatch, collect.RolloutCollector, 5)
+    with pytest.raises(Crash):
         run.train(config)
-    monkeypatch.setattr(collect.RolloutCollector, "__call__", real)
+    crash_before(monkeypatch, collect.RolloutCollector, None)
     run.train(config)
     timing = read_jsonl(tmp_path / "run" / TIMING)
     metrics = read_jsonl(tmp_path / "run" / METRICS)
-    assert [line["step"] for line in timing] == [0, 1, 2, 3]
-    assert timing[2]["judge_cached"] == metrics[2]["judge_asked"]
+    assert [line["step"] for line in timing] == list(range(6))
+    assert timing[4]["judge_cached"] == metrics[4]["judge_asked"]
     assert timing[0]["judge_cached"] == 0
+
+
+def test_shuffled_data_read_by_threads_is_taken_up_exactly(place, sft_run, tmp_path, monkeypatch):
+    """The whole run read without threads; this one is taken up in the middle of an epoch."""
+    config = sft(place, tmp_path / "run")
+    config.data.workers, config.run.checkpoint_every = 2, 3
+    crash_before(monkeypatch, collect.SupervisedCollector, 4)
+    with pytest.raises(Crash):
+        run.train(config)
+    crash_before(monkeypatch, collect.SupervisedCollector, None)
+    run.train(config)
+    for name in (METRICS, f"{EXPORT}/model.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (sft_run / name).read_bytes()

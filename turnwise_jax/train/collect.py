@@ -60,14 +60,23 @@ def make_collector(
         on_bad_record=config.data.on_bad_record,
         skipped=data.skipped,
     )
-    sizes = {"batch_size": config.data.batch_size}
     if config.algorithm.name == "sft":
-        sizes["buckets"] = config.shapes.row_buckets
-        buckets = RowShapes.for_dialogues(data.dialogues, data.grids, policy, **sizes)
-        return SupervisedCollector(policy, loader, data.skipped, buckets)
-    sizes["new_tokens"] = config.rollout.max_new_tokens
-    sizes["buckets"] = config.shapes.rollout_buckets
-    buckets = Shapes.for_dialogues(data.dialogues, data.grids, policy, **sizes)
+        rooms = RowShapes.for_dialogues(
+            data.dialogues,
+            data.grids,
+            policy,
+            batch_size=config.data.batch_size,
+            buckets=config.shapes.row_buckets,
+        )
+        return SupervisedCollector(policy, loader, data.skipped, rooms)
+    buckets = Shapes.for_dialogues(
+        data.dialogues,
+        data.grids,
+        policy,
+        batch_size=config.data.batch_size,
+        new_tokens=config.rollout.max_new_tokens,
+        buckets=config.shapes.rollout_buckets,
+    )
     sampling = Sampling(
         temperature=config.rollout.temperature,
         top_k=config.rollout.top_k,
