@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from turnwise_jax.algorithms import ALGORITHMS, grpo, sft, turnwise
 from turnwise_jax.algorithms.policy_gradient import REDUCTIONS, reduce_tokens
 from turnwise_jax.algorithms.types import Actions, reduce_terms
 
-G, K = 4, 5
+G, K, A = 4, 5, 48
 EVERY = np.ones((G, K), bool)
 ALL = np.ones(G, bool)
 
@@ -24,11 +26,12 @@ def prefix_scores(seed: int = 0) -> np.ndarray:
     return (0.375 + np.concatenate([np.zeros((G, 1)), np.cumsum(steps, 1)], 1)).astype(np.float32)
 
 
-def actions(lengths: tuple[int, ...], *, seed: int = 0, padding: int = 3) -> Actions:
+def actions(lengths: tuple[int, ...], *, seed: int = 0) -> Actions:
     """One trajectory with that many tokens in each turn; 0 leaves a turn without tokens."""
     rng = np.random.default_rng(seed)
     turn = np.repeat(np.arange(len(lengths)), lengths).astype(np.int32)
-    mask = np.arange(len(turn) + padding) < len(turn)
+    padding = A - len(turn)
+    mask = np.arange(A) < len(turn)
     logp = np.where(mask, rng.uniform(-3, 0, mask.shape), np.nan).astype(np.float32)
     old = (logp - np.where(mask, rng.uniform(-1.2, 1.4, mask.shape), 0)).astype(np.float32)
     return Actions(logp, old, old, mask, np.pad(turn, (0, padding), constant_values=99))
@@ -42,8 +45,15 @@ def credit(method, scores: np.ndarray, step: int, total: int = 100, **settings) 
     )
 
 
-def loss(method, acts: Actions, advantage: np.ndarray, **settings):
-    return method.loss(acts, np.asarray(advantage, np.float32), method.Settings(**settings))
+@partial(jax.jit, static_argnums=(0, 3))
+def compiled_loss(method, acts: Actions, advantage, settings):
+    return method.loss(acts, advantage, settings)
+
+
+def loss(method, acts: Actions, advantage, **settings):
+    """The loss with advantages of up to K turns; turns without tokens are in no mean."""
+    full = jnp.zeros(K).at[: len(advantage)].set(jnp.asarray(advantage, jnp.float32))
+    return compiled_loss(method, acts, full, method.Settings(**settings))
 
 
 # Ablations of Table 2: which credit and which mean stand behind each row.
@@ -133,7 +143,7 @@ def slope(lengths: tuple[int, ...], reduction: str) -> np.ndarray:
 
     def value(logp):
         same = acts._replace(logp_A=logp, old_logp_A=jax.lax.stop_gradient(logp))
-        return loss(turnwise, same, np.ones(len(lengths)), reduction=reduction).total
+        return loss(turnwise, same, np.ones(K), reduction=reduction).total
 
     return -np.asarray(jax.grad(value)(np.nan_to_num(acts.logp_A)))[acts.mask_A]
 
@@ -187,7 +197,7 @@ def test_advantage_of_a_turn_reaches_its_own_tokens_only():
         return loss(turnwise, same, advantage).total
 
     for turn in range(3):
-        advantage = np.eye(3)[turn]
+        advantage = np.eye(K)[turn]
         grads = np.asarray(jax.grad(value)(np.nan_to_num(acts.logp_A), advantage))
         np.testing.assert_array_equal(grads != 0, acts.mask_A & (acts.turn_id_A == turn))
 
@@ -198,11 +208,11 @@ def test_advantage_of_a_turn_reaches_its_own_tokens_only():
 @pytest.mark.parametrize("log_ratio", [-1000.0, 1000.0])
 @pytest.mark.parametrize("advantage", [-1.0, 1.0])
 def test_extreme_ratios_give_the_clipped_loss_and_no_gradient(log_ratio, advantage):
-    acts = actions((1,), padding=0)
-    acts = acts._replace(old_logp_A=np.float32([-1000.0 if log_ratio > 0 else 0.0]))
+    old = np.full(A, -1000.0 if log_ratio > 0 else 0.0, np.float32)
+    acts = actions((1,))._replace(old_logp_A=old)
 
     def value(logp):
-        return loss(turnwise, acts._replace(logp_A=logp), np.asarray([advantage])).total
+        return loss(turnwise, acts._replace(logp_A=logp), [advantage]).total
 
     result, grad = jax.value_and_grad(value)(acts.old_logp_A + np.float32(log_ratio))
     if advantage > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 
@@ -73,12 +74,13 @@ def credit(replies=REPLIES, *, judge=None, method=turnwise, step=100, spoil=None
 def test_credit_equals_the_kernels_one_by_one():
     given, turns, _ = credit()
     _, windows, _ = score_trajectories(trajectories(), RuleJudge(), num_windows=2)
+    score, prefixes = jax.jit(kernels.score_trajectory), jax.jit(kernels.prefix_scores)
     for b in range(B):
         scores = []
         for g in range(G):
             own = [type(x)(*(field[b * G + g] for field in x)) for x in (turns, windows)]
-            terms = kernels.score_trajectory(*own)
-            scores.append(kernels.prefix_scores(*own))
+            terms = score(*own)
+            scores.append(prefixes(*own))
             np.testing.assert_allclose(given.terms.reward[b, g], terms.reward, rtol=1e-6)
             np.testing.assert_allclose(given.prefix_scores[b, g], scores[-1], rtol=1e-6)
         advantage = kernels.turn_advantages(np.stack(scores), alpha=1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import jax.numpy as jnp
+import optax
 import pytest
 from flax import nnx
 from runs import rl
@@ -18,6 +19,7 @@ from turnwise_jax.train import run
 from turnwise_jax.train.collect import RolloutCollector
 from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.metrics import COMPILES, METRICS, TIMING, read_jsonl
+from turnwise_jax.train.optim import Optimizer
 
 STEPS, SEED = 12, 1
 # (turns to answer, turns given, frames of each turn, words of the question)
@@ -37,6 +39,10 @@ class QuickForward(Forward):
             model.text.embed(last.reshape(-1)), model.head(), rows.action_target_NA.reshape(-1)
         )
         return logp.reshape(last.shape)
+
+
+def quick_optimizer(config, total_steps) -> Optimizer:
+    return Optimizer(*optax.sgd(config.learning_rate), lambda count: config.learning_rate)
 
 
 def dialogue(name: str, video: str, turns: int, given: int, frames: int, words: int) -> Dialogue:
@@ -87,6 +93,7 @@ def ragged(place, tmp_path_factory):
         patch.setattr(RolloutCollector, "__call__", spy)
         patch.setattr(StreamEngine, "rollout", spy_rollout)
         patch.setattr(run, "Forward", QuickForward)
+        patch.setattr(run, "make_optimizer", quick_optimizer)
         directory, _ = run.train(config)
     return directory, seen, randomness
 

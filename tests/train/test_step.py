@@ -61,13 +61,7 @@ def plain(batch, reduction: str, *, supervised: bool = False):
     """
     mask, turn = batch.action_mask_NA, batch.turn_id_NA
     weight = toy.weights(mask, turn, reduction)
-    forward, params = toy.ToyForward(), toy.params()
-
-    def logprobs(params):
-        return forward.logprobs(params, forward.media(params, batch.vision), batch)
-
-    logp, pull_back = jax.vjp(logprobs, params)
-    logp = np.asarray(logp, np.float64)
+    logp = np.asarray(toy.logprobs(toy.params(), batch), np.float64)
     total, slope = 0.0, np.zeros(mask.shape)
     for n, a in zip(*np.nonzero(mask), strict=True):
         if supervised:
@@ -78,8 +72,7 @@ def plain(batch, reduction: str, *, supervised: bool = False):
             )
         total += weight[n, a] * loss
         slope[n, a] = weight[n, a] * d_loss
-    (grads,) = pull_back(jnp.asarray(slope, jnp.float32))
-    return grads, total
+    return toy.pull_back(toy.params(), batch, slope.astype(np.float32)), total
 
 
 def surrogate(ratio: float, advantage: float) -> tuple[float, float]:
@@ -96,9 +89,7 @@ def surrogate(ratio: float, advantage: float) -> tuple[float, float]:
 
 def test_batch_reaches_every_case_of_the_loss():
     batch = toy.batch()
-    forward, params = toy.ToyForward(), toy.params()
-    logp = forward.logprobs(params, forward.media(params, batch.vision), batch)
-    ratio = np.exp(np.asarray(logp) - batch.old_logp_NA)
+    ratio = np.exp(np.asarray(toy.logprobs(toy.params(), batch)) - batch.old_logp_NA)
     advantage = np.take_along_axis(batch.advantage_NK, batch.turn_id_NA, axis=1)
     seen = {
         (low, high, sign)
@@ -288,10 +279,9 @@ def test_ratio_is_one_on_the_first_inner_epoch_only(epochs):
 def test_second_inner_epoch_holds_to_the_first_policy():
     batch = toy.batch()
     after, _ = toy.update((), inner_epochs=2)(toy.placed(toy.state(())), batch)
-    state, forward = toy.state(()), toy.ToyForward()
-    old = forward.logprobs(state.params, forward.media(state.params, batch.vision), batch)
-    step, fixed = step_of(), batch._replace(old_logp_NA=np.asarray(old))
-    expected, _ = step(*step(state, fixed)[:1], fixed)
+    step = step_of()
+    fixed = batch._replace(old_logp_NA=np.asarray(toy.logprobs(toy.params(), batch)))
+    expected, _ = step(*step(toy.state(()), fixed)[:1], fixed)
     toy.assert_close(after.trained, expected.trained, 1e-6)
 
 
@@ -307,9 +297,8 @@ def test_bfloat16_parameters_keep_their_dtype():
 
 def test_statistics_count_real_tokens_only():
     batch = toy.batch()
-    forward, params = toy.ToyForward(), toy.params()
     mask = batch.action_mask_NA
-    logp = np.asarray(forward.logprobs(params, forward.media(params, batch.vision), batch))[mask]
+    logp = np.asarray(toy.logprobs(toy.params(), batch))[mask]
     ratio = np.exp(logp - batch.old_logp_NA[mask])
     advantage = np.take_along_axis(batch.advantage_NK, batch.turn_id_NA, axis=1)[mask]
     clipped = np.where(advantage > 0, ratio > 1.2, (ratio < 0.8) | (ratio > 3.0))

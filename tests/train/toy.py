@@ -37,6 +37,19 @@ class ToyForward:
         return jnp.where(rows.action_mask_NA, value, 0.0)
 
 
+@jax.jit
+def logprobs(params, batch: Batch):
+    """f32[N, A] of the toy policy."""
+    forward = ToyForward()
+    return forward.logprobs(params, forward.media(params, batch.vision), batch)
+
+
+@jax.jit
+def pull_back(params, batch: Batch, slope_NA):
+    """Gradient of ``sum(slope * logp)``: the policy's own derivative, and nothing else."""
+    return jax.grad(lambda params: jnp.sum(slope_NA * logprobs(params, batch)))(params)
+
+
 def params(dtype=np.float32) -> nnx.State:
     rng = np.random.default_rng(1)
 
