@@ -321,6 +321,47 @@ def test_reading_goes_on_while_the_caller_computes(folder, monkeypatch):
     loader.close()
 
 
+@pytest.mark.parametrize("workers", [0, 4])
+@pytest.mark.parametrize(("room", "decoded"), [(0, 30), (10**9, 10), ("three", 24)])
+def test_examples_that_fit_into_memory_are_decoded_once(
+    folder, monkeypatch, workers, room, decoded
+):
+    """Ten dialogues, three passes; with room for three, the other seven are decoded each time."""
+    original, times = pipeline.load_example, []
+
+    def counted(dialogue, spec):
+        times.append(dialogue.id)
+        return original(dialogue, spec)
+
+    monkeypatch.setattr(pipeline, "load_example", counted)
+    if room == "three":
+        room = 3 * sum(p.nbytes for p in original(dialogues(folder)[0], SPEC).patches)
+    how = {"batch_size": 5, "seed": 4, "epochs": 3}
+    loader = make_loader(dialogues(folder), SPEC, workers=workers, keep_bytes=room, **how)
+    kept = list(loader)
+    if not workers:  # else the next pass is already being read
+        assert len(times) == decoded
+    plain = list(make_loader(dialogues(folder), SPEC, **how))
+    assert ids(kept) == ids(plain)
+    for ours, theirs in zip(flat(kept), flat(plain), strict=True):
+        np.testing.assert_array_equal(ours.patches[0], theirs.patches[0])
+    loader.close()
+
+
+def test_bad_records_are_not_kept(folder):
+    """A file that is repaired in the meantime is read."""
+    records, skipped = spoiled(folder, 1), []
+    loader = make_loader(
+        records, SPEC, batch_size=1, seed=0, shuffle=False, steps=12, keep_bytes=10**9,
+        on_bad_record="skip", skipped=skipped,
+    )  # fmt: skip
+    first = [next(loader)[0].dialogue.id for _ in range(9)]
+    assert "d1" not in first
+    records[1] = dialogues(folder)[1]
+    assert [next(loader)[0].dialogue.id for _ in range(3)] == ["d0", "d1", "d2"]
+    assert len(skipped) == 1
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -331,6 +372,7 @@ def test_reading_goes_on_while_the_caller_computes(folder, monkeypatch):
         ({"epochs": 0}, "field 'epochs': must be at least 1"),
         ({"steps": -1}, "field 'steps': must be at least 0"),
         ({"workers": -1}, "field 'workers': must be at least 0"),
+        ({"keep_bytes": -1}, "field 'keep_bytes': must be at least 0"),
         ({"process_index": 1}, "field 'process_index': 1 is not below 1"),
         ({"on_bad_record": "drop"}, "field 'on_bad_record': must be"),
     ],

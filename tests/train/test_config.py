@@ -56,7 +56,7 @@ IMPOSSIBLE = [
     ("policy.dtype", "float16"), ("policy.param_dtype", "int8"), ("policy.remat", "some"),
     ("policy.logprob_chunk", 0), ("policy.checkpoint", ""),
     ("data.source", "imagenet"), ("data.path", ""), ("data.on_bad_record", "ignore"),
-    ("data.batch_size", 0), ("data.workers", -1),
+    ("data.batch_size", 0), ("data.workers", -1), ("data.keep_mb", -1),
     ("shapes.rollout_buckets", 0), ("shapes.row_buckets", 0),
     ("optimizer.learning_rate", 0.0), ("optimizer.learning_rate", float("nan")),
     ("optimizer.learning_rate", float("inf")), ("optimizer.schedule", "linear"),

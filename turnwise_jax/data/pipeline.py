@@ -8,6 +8,7 @@ fill a last global batch is left out of that epoch.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -186,6 +187,7 @@ def make_loader(
     process_count: int = 1,
     on_bad_record: str = "raise",
     skipped: list[str] | None = None,
+    keep_bytes: int = 0,
 ) -> Loader:
     """Batches of examples for training.
 
@@ -201,12 +203,23 @@ def make_loader(
       process_index, process_count: which share of each global batch this process gets.
       on_bad_record: "raise" or "skip".
       skipped: under "skip" each bad record's line is appended here once, when its turn comes.
+      keep_bytes: memory for decoded examples: those that fit are not decoded again in later passes.
 
     Raises:
       InputError: settings that cannot work, or fewer dialogues than one global batch.
     """
     check_on_bad_record(on_bad_record)
-    _check_sizes(seed, batch_size, epochs, steps, workers, process_index, process_count)
+    _check_sizes(
+        seed=(seed, 0),
+        batch_size=(batch_size, 1),
+        epochs=(epochs, 1),
+        steps=(1 if steps is None else steps, 0),
+        workers=(workers, 0),
+        keep_bytes=(keep_bytes, 0),
+        process_count=(process_count, 1),
+    )
+    if not 0 <= process_index < process_count:
+        raise InputError(f"{process_index} is not below {process_count}", field="process_index")
     whole = batch_size * process_count
     per_epoch = len(dialogues) // whole
     if not per_epoch:
@@ -217,7 +230,7 @@ def make_loader(
     if shuffle:
         order = order.shuffle(seed=_spread(seed))
     shard = order[: per_epoch * whole][process_index::process_count]
-    read = shard.repeat().map(lambda index: _try_load(dialogues[index], spec))
+    read = shard.repeat().map(_Reader(dialogues, spec, keep_bytes))
     ahead = max(workers, batch_size) if workers else 0
     options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=ahead)
     loader = Loader(
@@ -241,12 +254,32 @@ def make_loader(
     return loader
 
 
-def _try_load(dialogue: Dialogue, spec: FrameSpec) -> Example | InputError:
-    """An example, or why there is none: the thread that reads does not decide what follows."""
-    try:
-        return load_example(dialogue, spec)
-    except InputError as error:
-        return error
+class _Reader:
+    """Examples by index, or why there is none: the thread that reads does not decide what follows.
+
+    The first examples that fit into ``room`` bytes are kept. Passes go round and round, so that
+    throwing out the oldest would throw out just what comes next.
+    """
+
+    def __init__(self, dialogues: Sequence[Dialogue], spec: FrameSpec, room: int):
+        self._dialogues, self._spec = dialogues, spec
+        self._kept: dict[int, Example] = {}
+        self._room = room
+        self._lock = threading.Lock()
+
+    def __call__(self, index: int) -> Example | InputError:
+        if index in self._kept:
+            return self._kept[index]
+        try:
+            example = load_example(self._dialogues[index], self._spec)
+        except InputError as error:
+            return error
+        size = sum(values.nbytes for values in example.patches)
+        with self._lock:
+            if index not in self._kept and size <= self._room:
+                self._kept[index] = example
+                self._room -= size
+        return example
 
 
 def _by_file(dialogue: Dialogue) -> dict[tuple[str, bool], dict[Place, Frame]]:
@@ -308,27 +341,11 @@ def _located(dialogue: Dialogue, place: Place) -> Iterator[None]:
         ) from error
 
 
-def _check_sizes(
-    seed: int,
-    batch_size: int,
-    epochs: int,
-    steps: int | None,
-    workers: int,
-    process_index: int,
-    process_count: int,
-) -> None:
-    for name, value, least in (
-        ("seed", seed, 0),
-        ("batch_size", batch_size, 1),
-        ("epochs", epochs, 1),
-        ("steps", 1 if steps is None else steps, 0),
-        ("workers", workers, 0),
-        ("process_count", process_count, 1),
-    ):
+def _check_sizes(**fields: tuple[int, int]) -> None:
+    """Each field is (value, least value)."""
+    for name, (value, least) in fields.items():
         if value < least:
             raise InputError(f"must be at least {least}, got {value}", field=name)
-    if not 0 <= process_index < process_count:
-        raise InputError(f"{process_index} is not below {process_count}", field="process_index")
 
 
 def _spread(seed: int) -> int:

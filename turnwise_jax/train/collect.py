@@ -59,6 +59,7 @@ def make_collector(
         workers=config.data.workers,
         on_bad_record=config.data.on_bad_record,
         skipped=data.skipped,
+        keep_bytes=config.data.keep_mb * 2**20,
     )
     if config.algorithm.name == "sft":
         rooms = RowShapes.for_dialogues(

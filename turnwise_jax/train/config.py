@@ -46,6 +46,7 @@ def _shared() -> dict[str, Any]:
             "shuffle": False,
             "batch_size": 8,
             "workers": 2,  # decoding threads
+            "keep_mb": 512,  # memory for decoded frames that later epochs need not decode again
         },
         "shapes": {
             # Static shapes are measured from the data before the first step; this says how many.

@@ -25,7 +25,8 @@ CONFIG, REPORT, EXPORT, LOCK = "config.json", "report.json", "policy", ".lock"
 # how batches and updates are computed, not which.
 RESUMABLE = (
     *("run.dir", "run.checkpoint_every", "run.keep_checkpoints", "run.export"),
-    *("policy.remat", "policy.logprob_chunk", "data.workers", "optimizer.accumulate"),
+    *("policy.remat", "policy.logprob_chunk", "optimizer.accumulate"),
+    *("data.workers", "data.keep_mb"),
     *("mesh.data", "mesh.fsdp", "mesh.tensor"),
     *("judge.url", "judge.api_key_env", "judge.concurrency", "judge.timeout", "judge.retries"),
     "judge.cache",

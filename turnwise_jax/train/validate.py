@@ -31,6 +31,7 @@ AT_LEAST = {
     "policy.logprob_chunk": 1,
     "data.batch_size": 1,
     "data.workers": 0,
+    "data.keep_mb": 0,
     "shapes.rollout_buckets": 1,
     "shapes.row_buckets": 1,
     "optimizer.warmup_steps": 0,
