@@ -23,22 +23,29 @@ class ProgressBar:
     """``with ProgressBar("train", total) as bar: bar.update(1, "loss 0.3")``.
 
     On a terminal it draws a bar on standard error; when standard error is a file or a pipe it
-    prints one line every 15 seconds and one at the end.
+    prints one line every 15 seconds and one at the end. Work that ends in an error leaves the last
+    word to the error.
+
+    Args:
+      title: what is being done.
+      total: units of work in all; nothing is printed for none.
+      done: units done before, which count as neither speed nor news.
     """
 
     def __init__(self, title: str, total: int, *, done: int = 0):
         self.title, self.total, self.done = title, total, done
         self._note = ""
+        self._printed = done
         self._started = self._last_line = time.monotonic()
         self._bar: Progress | None = None
         if sys.stderr.isatty():
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
+                TextColumn("{task.fields[note]}", markup=False),
                 console=Console(stderr=True),
             )
             self._task = self._bar.add_task(title, total=total, completed=done, note="")
@@ -56,7 +63,7 @@ class ProgressBar:
     ) -> None:
         if self._bar:
             self._bar.stop()
-        elif self.total:
+        elif kind is None and self._printed != self.done:
             self._print_line()
 
     def update(self, count: int = 1, note: str | None = None) -> None:
@@ -69,7 +76,7 @@ class ProgressBar:
             self._print_line()
 
     def _print_line(self) -> None:
-        self._last_line = time.monotonic()
+        self._last_line, self._printed = time.monotonic(), self.done
         seconds = self._last_line - self._started
         note = f"  {self._note}" if self._note else ""
         print(
