@@ -51,9 +51,13 @@ def test_nothing_to_do_says_nothing(capsys):
 
 
 def test_an_error_has_the_last_word(capsys):
-    with pytest.raises(ValueError, match="bad"), ProgressBar("reading", 3) as bar:
-        bar.update()
-        raise ValueError("bad")
+    def fail() -> None:
+        with ProgressBar("reading", 3) as bar:
+            bar.update()
+            raise ValueError("bad")
+
+    with pytest.raises(ValueError, match="bad"):
+        fail()
     assert capsys.readouterr().err == ""
 
 
