@@ -167,6 +167,19 @@ def test_every_declared_field_is_read_by_a_run(place, tmp_path, monkeypatch, kin
     assert unread == set()
 
 
+@pytest.mark.parametrize(
+    ("freeze", "message"),
+    [(("audio",), "no parameter group 'audio'; it has text, vision"),
+     (("text", "vision"), "every parameter is frozen")],
+)  # fmt: skip
+def test_impossible_freezing_is_refused(place, tmp_path, freeze, message):
+    config = sft(place, tmp_path / "run")
+    config.policy.freeze = freeze
+    with pytest.raises(InputError, match=message) as error:
+        run.train(config)
+    assert error.value.field == "policy.freeze"
+
+
 def test_judge_takes_every_field_of_its_section():
     """Fields that only other kinds of judge know are passed over; a typing error is not."""
     fields = copy.deepcopy(rl_config().judge.to_dict())

@@ -37,6 +37,23 @@ SFT_METRICS = {
 TIMING_FIGURES = {"time", "seconds", "tokens_per_second", "compiles", "data_wait"}
 
 
+class Crash(Exception):
+    """Stands in for a killed process."""
+
+
+def crash_before(monkeypatch, collector: type, step: int | None) -> None:
+    """Let the run end there as if killed; None: not at all."""
+    real = getattr(collector.__call__, "real", collector.__call__)
+
+    def call(self, state, iteration):
+        if iteration == step:
+            raise Crash
+        return real(self, state, iteration)
+
+    call.real = real
+    monkeypatch.setattr(collector, "__call__", call)
+
+
 @pytest.mark.parametrize(("name", "names"), [("rl_run", RL_METRICS), ("sft_run", SFT_METRICS)])
 def test_every_step_has_every_metric(request, name, names):
     directory = request.getfixturevalue(name)
@@ -218,6 +235,34 @@ def test_video_that_cannot_be_read(place, tmp_path, kind, policy):
     assert report["updates"] == 4
 
 
+def test_records_left_out_while_reading_survive_a_crash(place, tmp_path, monkeypatch):
+    """Frames asked for past the end of a video are found missing only when they are decoded."""
+    root = tmp_path / "world"
+    shutil.copytree(place.world.root, root)
+    lines = (root / "sft_train.jsonl").read_text().splitlines()
+    lines[5] = lines[5].replace("#t=8.0", "#t=800.0")
+    assert "t=800.0" in lines[5]
+    (root / "sft_train.jsonl").write_text("\n".join(lines) + "\n")
+
+    def config(name: str):
+        config = sft(place, tmp_path / name)
+        config.data.update(path=str(root / "sft_train.jsonl"), on_bad_record="skip")
+        config.run.update(checkpoint_every=3, export=False)
+        return config
+
+    whole, _ = run.train(config("whole"))
+    crash_before(monkeypatch, collect.SupervisedCollector, 4)
+    with pytest.raises(Crash):
+        run.train(config("crashed"))
+    crash_before(monkeypatch, collect.SupervisedCollector, None)
+    again, _ = run.train(config("crashed"))
+    assert (again / METRICS).read_bytes() == (whole / METRICS).read_bytes()
+    assert read_jsonl(again / METRICS)[2]["skipped_records"] == 1
+    assert (again / REPORT).read_text() == (whole / REPORT).read_text()
+    (line,) = json.loads((again / REPORT).read_text())["skipped_records"]
+    assert "t=800" in line
+
+
 def test_window_that_ends_before_it_starts_is_skipped(place, tmp_path):
     source = place.world.rl("train")
     table = pq.read_table(source)
@@ -270,23 +315,6 @@ def test_failed_judgements_are_counted_and_the_run_goes_on(place, tmp_path, monk
     failed = sum(line["judge_failed"] for line in lines)
     assert 0 < failed < sum(line["judge_asked"] for line in lines)
     assert all(line["skipped_updates"] == 0 for line in lines)
-
-
-class Crash(Exception):
-    """Stands in for a killed process."""
-
-
-def crash_before(monkeypatch, collector: type, step: int | None) -> None:
-    """Let the run end there as if killed; None: not at all."""
-    real = getattr(collector.__call__, "real", collector.__call__)
-
-    def call(self, state, iteration):
-        if iteration == step:
-            raise Crash
-        return real(self, state, iteration)
-
-    call.real = real
-    monkeypatch.setattr(collector, "__call__", call)
 
 
 def test_judge_cache_outlives_a_crash(place, tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ def _shared() -> dict[str, Any]:
             "b1": 0.9,
             "b2": 0.999,
             "eps": 1e-8,
-            "accumulate": 1,  # micro-batches per update; does not change the gradient
+            "accumulate": 1,  # micro-batches per update; same gradient, less memory, faster on CPUs
             "inner_epochs": 1,  # updates per batch of rollouts
         },
         "mesh": {"data": 1, "fsdp": 1, "tensor": 1},
