@@ -7,7 +7,7 @@ import pytest
 from tiny_model import IMAGE, VIDEO, Span
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.media import media_index
+from turnwise_jax.models.media import FeatureRows, media_index
 from turnwise_jax.models.qwen2_5_vl import positions
 from turnwise_jax.models.rope import grid_table, multi_axis_table, rotate, section_axes
 
@@ -88,7 +88,7 @@ def test_spans_that_do_not_match_the_tokens_are_refused(tiny, tokens, spans, mes
 
 def test_media_index_points_at_the_slices_rows():
     spans = [image(1, 4, 4, slice=2), video(6, 2, 2, 4, 1.0, slice=3)]
-    found = media_index(11, spans, 2, 6, first_slice=10)
+    found = media_index(11, spans, 2, FeatureRows(20, 6), first_slice=10)
     expected = [-1, 72, 73, 74, 75, -1, 78, 79, 84, 85, -1]
     np.testing.assert_array_equal(found, expected)
 
@@ -99,7 +99,7 @@ def test_media_index_points_at_the_slices_rows():
 )
 def test_media_index_refuses_what_does_not_fit(span, message):
     with pytest.raises(InputError, match=message):
-        media_index(11, [span], 2, 6)
+        media_index(11, [span], 2, FeatureRows(20, 6))
 
 
 def test_rotation_depends_on_relative_positions_of_the_right_axis():

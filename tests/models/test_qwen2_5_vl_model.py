@@ -10,6 +10,7 @@ from flax import nnx
 from tiny_model import IMAGE, frames, full_pass, images, join, make_tiny, pad, piece
 
 from turnwise_jax.models import io, layers
+from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.params import named
 from turnwise_jax.models.qwen2_5_vl import Config
 
@@ -51,14 +52,14 @@ def decode_turns(model_parts, vision, rows, *, capacity, chunk, fresh):
     @jax.jit
     def step(params, vision, cache, tokens, positions, index, valid):
         model = nnx.merge(graphdef, params)
-        media = model.encode_media(vision)
+        media = model.encode_media(MediaInput(vision))
         rest = {"media": media, "media_index": index, "valid": valid}
         return model(tokens, positions, cache=cache, **rest)
 
     @jax.jit
     def first(params, vision, tokens, positions, index, valid):
         model = nnx.merge(graphdef, params)
-        media = model.encode_media(vision)
+        media = model.encode_media(MediaInput(vision))
         rest = {"media": media, "media_index": index, "valid": valid}
         cache = model.init_cache(len(rows), capacity)
         return model(tokens, positions, cache=cache, fresh=fresh, **rest)
@@ -109,7 +110,7 @@ def test_single_tokens_from_the_cache_equal_one_pass(tiny, run):
     one, _ = piece(tiny.config, [2, (0, 4), 3])
     whole = run(tiny.params, vision, *pad([one], len(one.tokens)))
     model = nnx.merge(tiny.graphdef, tiny.params)
-    media = model.encode_media(vision)
+    media = model.encode_media(MediaInput(vision))
     cache = model.init_cache(1, len(one.tokens))
     tokens, positions, index, _ = pad([one], len(one.tokens))
     step = nnx.jit(lambda m, *args, **kwargs: m(*args, **kwargs))
@@ -232,7 +233,9 @@ def gradient(tiny):
 
 @pytest.fixture(scope="module")
 def media(tiny, batch):
-    encode = jax.jit(lambda params, vision: nnx.merge(tiny.graphdef, params).encode_media(vision))
+    encode = jax.jit(
+        lambda params, vision: nnx.merge(tiny.graphdef, params).encode_media(MediaInput(vision))
+    )
     return encode(tiny.params, batch[0])
 
 
@@ -295,7 +298,9 @@ def test_the_vision_tower_has_gradients_with_and_without_rematerialisation(tiny)
         graphdef, _ = io.build(tiny.config, remat=remat)
 
         def loss(params, graphdef=graphdef):
-            return jnp.sum(jnp.sin(nnx.merge(graphdef, params).encode_media(vision).features))
+            return jnp.sum(
+                jnp.sin(nnx.merge(graphdef, params).encode_media(MediaInput(vision)).features)
+            )
 
         found.append(named(jax.jit(jax.grad(loss))(tiny.params)["vision"]))
     for path, leaf in found[0].items():

@@ -10,6 +10,7 @@ from flax import nnx
 from tiny_model import VOCAB, frames, images, make_tiny
 
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.qwen2_5_vl import Config, Slots, slots_for, vision_input
 
 
@@ -21,7 +22,7 @@ def encode(tiny):
 def encoder(graphdef):
     @jax.jit
     def run(params, vision):
-        return nnx.merge(graphdef, params).encode_media(vision).features
+        return nnx.merge(graphdef, params).encode_media(MediaInput(vision)).features
 
     return run
 

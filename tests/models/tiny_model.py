@@ -9,7 +9,7 @@ import numpy as np
 from flax import nnx
 
 from turnwise_jax.models import io
-from turnwise_jax.models.media import media_index
+from turnwise_jax.models.media import FeatureRows, MediaInput, media_index
 from turnwise_jax.models.params import named, replaced
 from turnwise_jax.models.qwen2_5_vl import Config, positions, vision_input
 
@@ -24,6 +24,8 @@ class Span(NamedTuple):
     kind: str
     seconds_per_grid: float | None
     slice: int
+    row: int = 0
+    joined: bool = False
 
 
 class Tiny(NamedTuple):
@@ -79,7 +81,7 @@ def full_pass(graphdef: nnx.GraphDef):
     @jax.jit
     def run(params, vision, tokens, positions, index, valid):
         model = nnx.merge(graphdef, params)
-        media = model.encode_media(vision)
+        media = model.encode_media(MediaInput(vision))
         return model(tokens, positions, media=media, media_index=index, valid=valid)[0]
 
     return run
@@ -121,7 +123,7 @@ def piece(
         tokens += [START, *[placeholder] * (rows * (side // 2) ** 2), END]
     ids = np.array(tokens, np.int32)
     place, after = positions(ids, spans, config)
-    index = media_index(len(ids), spans, config.merge, tokens_per_slice)
+    index = media_index(len(ids), spans, config.merge, FeatureRows(0, tokens_per_slice))
     return Piece(ids, place + start, index), start + after
 
 

@@ -13,7 +13,7 @@ from flax import nnx
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from turnwise_jax.models import io
-from turnwise_jax.models.media import media_index
+from turnwise_jax.models.media import FeatureRows, MediaInput, media_index
 from turnwise_jax.models.qwen2_5_vl import positions, vision_input
 
 IMAGE, VIDEO, START, END, VOCAB = 290, 291, 292, 293, 300
@@ -149,15 +149,17 @@ def run_ours(directory: Path, batch: Batch) -> dict[str, np.ndarray]:
     index = np.full(batch.tokens.shape, -1, np.int32)
     for b, spans in enumerate(batch.spans):
         count = int(batch.valid[b].sum())
-        index[b, batch.valid[b]] = media_index(count, spans, MERGE, vision.tokens_per_slice)
+        index[b, batch.valid[b]] = media_index(
+            count, spans, MERGE, FeatureRows(0, vision.tokens_per_slice)
+        )
 
     @jax.jit
     def run(params, vision, tokens, positions, index, valid):
         model = nnx.merge(graphdef, params)
         rest = {"media_index": index, "valid": valid}
-        media = model.encode_media(vision)
+        media = model.encode_media(MediaInput(vision))
         hidden, _ = model(tokens, positions, media=media, **rest)
-        layers = model.layer_inputs(tokens, positions, vision=vision, **rest)
+        layers = model.layer_inputs(tokens, positions, media=MediaInput(vision), **rest)
         return hidden @ model.head(), layers
 
     logits, layers = run(

@@ -7,18 +7,25 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from turnwise_jax.models.cache import KVCache
 from turnwise_jax.models.layers import Build, Linear, RMSNorm, Run, SwiGLU, attend, scan_layers
-from turnwise_jax.models.rope import rotate
+from turnwise_jax.models.rope import interleaved_axes, rotate, section_axes
 
 Table = tuple[jax.Array, jax.Array]
+Inject = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """Sizes of the decoder, named as in Hugging Face's text configuration."""
+    """Sizes and kinds of the decoder, named as in Hugging Face's text configuration.
+
+    ``attention_bias``: query, key and value projections have one. ``qk_norm``: queries and keys are
+    normalised per head before they are rotated. ``mrope_interleaved``: position axes alternate over
+    the frequencies instead of standing in three sections.
+    """
 
     vocab_size: int
     hidden_size: int
@@ -26,20 +33,26 @@ class DecoderConfig:
     num_hidden_layers: int
     num_attention_heads: int
     num_key_value_heads: int
+    head_dim: int
     rms_norm_eps: float
     rope_theta: float
     mrope_section: tuple[int, ...]
     max_position_embeddings: int
     initializer_range: float
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
+    attention_bias: bool = True
+    qk_norm: bool = False
+    mrope_interleaved: bool = False
 
     @property
     def group(self) -> int:
         """Query heads per key-value head."""
         return self.num_attention_heads // self.num_key_value_heads
+
+    @property
+    def rope_axes(self) -> np.ndarray:
+        """Position axis of each rotary frequency, int32 ``[head_dim / 2]``."""
+        kind = interleaved_axes if self.mrope_interleaved else section_axes
+        return kind(self.mrope_section)
 
 
 class DecoderLayer(nnx.Module):
@@ -50,9 +63,12 @@ class DecoderLayer(nnx.Module):
         gain = (2 * config.num_hidden_layers) ** -0.5
         self.config = config
         self.attn_norm = RMSNorm(build, width, config.rms_norm_eps)
-        self.q = Linear(build, width, heads * config.group, bias=True)
-        self.k = Linear(build, width, heads, bias=True)
-        self.v = Linear(build, width, heads, bias=True)
+        self.q = Linear(build, width, heads * config.group, bias=config.attention_bias)
+        self.k = Linear(build, width, heads, bias=config.attention_bias)
+        self.v = Linear(build, width, heads, bias=config.attention_bias)
+        if config.qk_norm:
+            self.q_norm = RMSNorm(build, config.head_dim, config.rms_norm_eps)
+            self.k_norm = RMSNorm(build, config.head_dim, config.rms_norm_eps)
         self.o = Linear(build, heads * config.group, width, gain=gain)
         self.mlp_norm = RMSNorm(build, width, config.rms_norm_eps)
         self.mlp = SwiGLU(build, width, config.intermediate_size, gain=gain)
@@ -78,9 +94,12 @@ class DecoderLayer(nnx.Module):
     def _project(self, x: jax.Array, table: Table) -> tuple[jax.Array, jax.Array, jax.Array]:
         config, lead = self.config, x.shape[:2]
         heads, width = config.num_key_value_heads, config.head_dim
-        query = rotate(self.q(x).reshape(*lead, heads, config.group, width), table)
-        key = rotate(self.k(x).reshape(*lead, heads, width), table)
+        query = self.q(x).reshape(*lead, heads, config.group, width)
+        key = self.k(x).reshape(*lead, heads, width)
         value = self.v(x).reshape(*lead, heads, width)
+        if config.qk_norm:
+            query, key = self.q_norm(query), self.k_norm(key)
+        query, key = rotate(query, table), rotate(key, table)
         return query, jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2)
 
 
@@ -101,6 +120,7 @@ class Decoder(nnx.Module):
         cache: KVCache | None = None,
         *,
         fresh: bool = False,
+        inject: Inject | None = None,
         every_layer: bool = False,
     ) -> tuple[jax.Array, KVCache | None, jax.Array | None]:
         """Decode ``[B, T, D]`` causally.
@@ -111,6 +131,7 @@ class Decoder(nnx.Module):
           valid: bool ``[B, T]``; invalid keys are never seen. With a cache, a prefix of each row.
           cache: earlier keys and values; the new ones are appended to the returned cache.
           fresh: the cache is empty, so it is written but not read.
+          inject: ``(layer number, its output) -> what the next layer reads``.
           every_layer: also return the input of each layer, ``[L, B, T, D]``.
 
         The cache is read-only inside the layer loop and written once behind it, so a decoding step
@@ -125,12 +146,16 @@ class Decoder(nnx.Module):
         def filled(index):
             return (jnp.arange(cache.capacity)[None, :] < cache.length[:, None])[:, None]
 
-        def body(layer, x, past):
+        def body(layer, x, inputs):
+            number, past = inputs
             y, new = layer(x, table, causal, (*past, filled) if reads else None)
+            if inject is not None:
+                y = inject(number, y)
             return y, (new if cache is not None else None, x if every_layer else None)
 
         past = (cache.k, cache.v) if reads else None
-        x, (new, inputs) = scan_layers(self.layers, body, x, past, remat=self.remat)
+        numbers = jnp.arange(self.layers.config.num_hidden_layers)
+        x, (new, inputs) = scan_layers(self.layers, body, x, (numbers, past), remat=self.remat)
         if cache is not None:
             cache = cache.append(*new, jnp.sum(valid, axis=1, dtype=jnp.int32))
         return self.norm(x), cache, inputs

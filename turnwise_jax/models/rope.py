@@ -14,6 +14,19 @@ def section_axes(sections: Sequence[int]) -> np.ndarray:
     return np.repeat(np.arange(len(sections), dtype=np.int32), sections)
 
 
+def interleaved_axes(sections: Sequence[int]) -> np.ndarray:
+    """Position axis of each frequency, int32 ``[sum(sections)]``: 0 1 2 0 1 2 .. 0 0.
+
+    Axis a > 0 takes every ``len(sections)``-th frequency from a on, ``sections[a]`` of them; axis 0
+    takes what is left.
+    """
+    count = len(sections)
+    axes = np.zeros(sum(sections), np.int32)
+    for axis, size in enumerate(sections[1:], 1):
+        axes[axis : size * count : count] = axis
+    return axes
+
+
 def multi_axis_table(
     positions: jax.Array, axes: np.ndarray, theta: float
 ) -> tuple[jax.Array, jax.Array]:

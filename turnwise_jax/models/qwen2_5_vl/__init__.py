@@ -3,14 +3,24 @@
 from turnwise_jax.models.qwen2_5_vl import weights
 from turnwise_jax.models.qwen2_5_vl.config import Config
 from turnwise_jax.models.qwen2_5_vl.model import Model
-from turnwise_jax.models.qwen2_5_vl.text import positions
-from turnwise_jax.models.qwen2_5_vl.vision import Slots, VisionInput, slots_for, vision_input
+from turnwise_jax.models.qwen2_5_vl.positions import positions
+from turnwise_jax.models.qwen2_5_vl.vision import (
+    Slots,
+    VisionInput,
+    media_input,
+    slots_for,
+    vision_input,
+)
+
+CHAT = "qwen2_5_vl"
 
 __all__ = [
+    "CHAT",
     "Config",
     "Model",
     "Slots",
     "VisionInput",
+    "media_input",
     "positions",
     "slots_for",
     "vision_input",

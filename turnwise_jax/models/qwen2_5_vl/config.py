@@ -11,13 +11,9 @@ from typing import Any
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.config_fields import ConfigFields
 from turnwise_jax.models.decoder import DecoderConfig
+from turnwise_jax.models.text_config import TextKind, read_text, write_fields, write_text
 
-TEXT_DEFAULTS = {
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": 32768,
-    "initializer_range": 0.02,
-}
-ROPE_THETA = 1e6
+TEXT = TextKind()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +75,8 @@ class Config:
 
     model_type = "qwen2_5_vl"
 
+    sound_tokens = 0  # tokens of an audio slice: this family does not hear
+
     @property
     def merge(self) -> int:
         """Patches per merged token along one axis."""
@@ -98,7 +96,7 @@ class Config:
             raise read.error(
                 "model_type", f"{raw.get('model_type')!r}, expected {cls.model_type!r}"
             )
-        text = _read_text(read)
+        text = read_text(read, read.section("text_config") or raw, TEXT)
         vision = _read_vision(read, text.hidden_size)
         ids = {
             name: read.integer(raw, name, getattr(cls, name, None), minimum=0)
@@ -121,11 +119,8 @@ class Config:
         text = out.get("text_config", out)
         if "tie_word_embeddings" in text:
             text["tie_word_embeddings"] = self.tie_word_embeddings
-        _update(text, self.text, skip=("rope_theta", "mrope_section"))
-        if text.get("layer_types"):
-            text["layer_types"] = ["full_attention"] * self.text.num_hidden_layers
-        _update_rope(text, self.text)
-        _update(out.setdefault("vision_config", {}), self.vision)
+        write_text(text, self.text, TEXT)
+        write_fields(out.setdefault("vision_config", {}), self.vision)
         return out
 
     def with_preprocessor(
@@ -156,6 +151,7 @@ class Config:
             num_hidden_layers=3,
             num_attention_heads=4,
             num_key_value_heads=2,
+            head_dim=16,
             rms_norm_eps=1e-6,
             rope_theta=10000.0,
             mrope_section=(2, 3, 3),
@@ -184,66 +180,6 @@ class Config:
         vision = replace(vision, **{"out_hidden_size": text.hidden_size, **parts["vision"]})
         config = cls(text, vision, **parts[""])
         return replace(config, raw=cls.from_hf(config.to_hf()).raw)
-
-
-def _read_text(read: ConfigFields) -> DecoderConfig:
-    section = read.section("text_config") or read.raw
-    _check_supported(read, section)
-    sizes = {
-        name: read.integer(section, name, None)
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "intermediate_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-        )
-    }
-    heads = sizes["num_attention_heads"]
-    kv_heads = read.integer(section, "num_key_value_heads", 8)
-    if sizes["hidden_size"] % (2 * heads):
-        raise read.error("num_attention_heads", f"{heads} heads do not divide the hidden size")
-    if heads % kv_heads:
-        raise read.error("num_key_value_heads", f"{kv_heads} does not divide {heads} heads")
-    theta, sections = _read_rope(read, section, sizes["hidden_size"] // heads)
-    return DecoderConfig(
-        **sizes,
-        num_key_value_heads=kv_heads,
-        rms_norm_eps=read.number(section, "rms_norm_eps", TEXT_DEFAULTS["rms_norm_eps"]),
-        rope_theta=theta,
-        mrope_section=sections,
-        max_position_embeddings=read.integer(
-            section, "max_position_embeddings", TEXT_DEFAULTS["max_position_embeddings"]
-        ),
-        initializer_range=read.number(
-            section, "initializer_range", TEXT_DEFAULTS["initializer_range"]
-        ),
-    )
-
-
-def _check_supported(read: ConfigFields, section: Mapping[str, Any]) -> None:
-    if section.get("hidden_act", "silu") != "silu":
-        raise read.error("hidden_act", f"{section['hidden_act']!r} is not supported, only 'silu'")
-    layers = read.integer(section, "num_hidden_layers", None)
-    sliding_from = read.integer(section, "max_window_layers", 80, minimum=0)
-    slides = section.get("use_sliding_window") and sliding_from < layers
-    if slides or section.get("layer_types") not in (None, ["full_attention"] * layers):
-        raise read.error("use_sliding_window", "sliding-window attention is not supported")
-
-
-def _read_rope(
-    read: ConfigFields, section: Mapping[str, Any], head_dim: int
-) -> tuple[float, tuple[int, ...]]:
-    spelling = "rope_scaling" if section.get("rope_scaling") else "rope_parameters"
-    rope = read.subsection(section, spelling)
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "mrope"):
-        raise read.error(spelling, f"rotary type {kind!r} is not supported")
-    theta = read.number(rope, "rope_theta", section.get("rope_theta", ROPE_THETA))
-    sections = read.integers(rope, "mrope_section", (16, 24, 24))
-    if len(sections) != 3 or 2 * sum(sections) != head_dim:
-        raise read.error("mrope_section", f"{list(sections)} does not add up to half of {head_dim}")
-    return theta, sections
 
 
 def _read_vision(read: ConfigFields, text_width: int) -> VisionConfig:
@@ -289,23 +225,3 @@ def _fresh() -> dict[str, Any]:
         },
         "vision_config": {"model_type": "qwen2_5_vl_vision", "hidden_act": "silu"},
     }
-
-
-def _update(section: dict[str, Any], config: Any, skip: tuple[str, ...] = ()) -> None:
-    for f in fields(config):
-        if f.name not in skip:
-            value = getattr(config, f.name)
-            section[f.name] = list(value) if isinstance(value, tuple) else value
-
-
-def _update_rope(text: dict[str, Any], config: DecoderConfig) -> None:
-    sections = list(config.mrope_section)
-    if text.get("rope_scaling"):
-        text["rope_scaling"]["mrope_section"] = sections
-        if "rope_theta" in text["rope_scaling"]:
-            text["rope_scaling"]["rope_theta"] = config.rope_theta
-        else:
-            text["rope_theta"] = config.rope_theta
-        return
-    rope = text.get("rope_parameters") or {"rope_type": "default"}
-    text["rope_parameters"] = {**rope, "rope_theta": config.rope_theta, "mrope_section": sections}

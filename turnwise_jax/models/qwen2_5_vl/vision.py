@@ -26,6 +26,7 @@ from turnwise_jax.models.layers import (
     attend,
     scan_layers,
 )
+from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.qwen2_5_vl.config import Config, VisionConfig
 from turnwise_jax.models.rope import grid_table, rotate
 
@@ -110,6 +111,27 @@ def vision_input(
         hw[at] = layout.hw
         tokens[s, : len(layout.place)] = layout.place
     return VisionInput(patches, valid, hw, tokens)
+
+
+def media_input(
+    slices: Sequence[tuple[np.ndarray, tuple[int, int]]],
+    sounds: Sequence[np.ndarray],
+    config: Config,
+    *,
+    slots: Slots | None = None,
+    num_slices: int | None = None,
+    num_sounds: int = 0,
+) -> MediaInput:
+    """:func:`vision_input` as the family's whole input.
+
+    Raises:
+      InputError: sounds, which this family cannot hear; otherwise as :func:`vision_input`.
+    """
+    if sounds or num_sounds:
+        raise InputError(f"{config.model_type} has no audio tower, the dialogue has sound")
+    if num_slices == 0:
+        return MediaInput()
+    return MediaInput(vision_input(slices, config, slots=slots, num_slices=num_slices))
 
 
 def _check(values: np.ndarray, h: int, w: int, config: Config) -> None:

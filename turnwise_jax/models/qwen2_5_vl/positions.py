@@ -1,54 +1,14 @@
-"""Text side of Qwen2.5-VL: token vectors, M-RoPE, the shared decoder, the output head."""
+"""M-RoPE positions of Qwen2.5-VL (NumPy, on the host)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.cache import KVCache
-from turnwise_jax.models.decoder import Decoder
-from turnwise_jax.models.layers import Build, Embedding, Linear
 from turnwise_jax.models.media import MediaSpan, span_tokens
 from turnwise_jax.models.qwen2_5_vl.config import Config
-from turnwise_jax.models.rope import multi_axis_table, section_axes
-
-
-class Text(nnx.Module):
-    """Embedding, decoder and head; with tied weights the head is the embedding transposed."""
-
-    def __init__(self, build: Build, config: Config, *, remat: bool):
-        text = config.text
-        self.config = text
-        self.embed = Embedding(build, text.vocab_size, text.hidden_size, text.initializer_range)
-        self.decoder = Decoder(build, text, remat=remat)
-        untied = not config.tie_word_embeddings
-        self.head = Linear(build, text.hidden_size, text.vocab_size) if untied else None
-
-    def __call__(
-        self,
-        x: jax.Array,
-        positions: jax.Array,
-        valid: jax.Array,
-        cache: KVCache | None,
-        *,
-        fresh: bool = False,
-        every_layer: bool = False,
-    ) -> tuple[jax.Array, KVCache | None, jax.Array | None]:
-        """Vectors ``[B, T, D]`` at positions ``[B, 3, T]``; see :class:`Decoder`."""
-        axes = section_axes(self.config.mrope_section)
-        table = multi_axis_table(positions, axes, self.config.rope_theta)
-        return self.decoder(x, table, valid, cache, fresh=fresh, every_layer=every_layer)
-
-    def head_kernel(self) -> jax.Array:
-        """``[D, V]``, in the stored dtype."""
-        if self.head is None:
-            return jnp.swapaxes(self.embed.embedding[...], 0, 1)
-        return self.head.kernel[...]
 
 
 def positions(
