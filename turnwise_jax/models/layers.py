@@ -84,6 +84,24 @@ class RMSNorm(nnx.Module):
         return (x32 * inverse * scale).astype(self.dtype)
 
 
+class LayerNorm(nnx.Module):
+    """``(x - mean(x)) / deviation(x) * scale + bias`` over the last axis, computed in float32."""
+
+    def __init__(self, build: Build, width: int, eps: float):
+        self.scale = build.constant((width,), 1.0)
+        self.bias = build.constant((width,), 0.0)
+        self.eps = eps
+        self.dtype = jnp.dtype(build.dtype)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x32 = x.astype(jnp.float32)
+        x32 = x32 - jnp.mean(x32, axis=-1, keepdims=True)
+        inverse = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + self.eps)
+        scale = along_last(self.scale[...].astype(jnp.float32), x)
+        bias = along_last(self.bias[...].astype(jnp.float32), x)
+        return (x32 * inverse * scale + bias).astype(self.dtype)
+
+
 class SwiGLU(nnx.Module):
     """``down(silu(gate(x)) * up(x))``."""
 
