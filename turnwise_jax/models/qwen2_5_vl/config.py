@@ -8,8 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from turnwise_jax.errors import InputError
-from turnwise_jax.models.config_fields import ConfigFields
+from turnwise_jax.models.config_fields import (
+    ConfigFields,
+    override,
+    pixel_statistics,
+    token_id_names,
+)
 from turnwise_jax.models.decoder import DecoderConfig
 from turnwise_jax.models.text_config import TextKind, read_text, write_fields, write_text
 
@@ -98,22 +102,18 @@ class Config:
             )
         text = read_text(read, read.section("text_config") or raw, TEXT)
         vision = _read_vision(read, text.hidden_size)
-        ids = {
-            name: read.integer(raw, name, getattr(cls, name, None), minimum=0)
-            for name in (f.name for f in fields(cls) if f.name.endswith("_token_id"))
-            if name in raw
-        }
-        tied = raw.get("tie_word_embeddings", False) or read.section("text_config").get(
-            "tie_word_embeddings", False
-        )
         return cls(
-            text, vision, **ids, tie_word_embeddings=bool(tied), raw=copy.deepcopy(dict(raw))
+            text,
+            vision,
+            **read.token_ids(cls),
+            tie_word_embeddings=read.tied(),
+            raw=copy.deepcopy(dict(raw)),
         )
 
     def to_hf(self) -> dict[str, Any]:
         """The ``config.json`` of this model: ``raw`` with every known field brought up to date."""
         out = copy.deepcopy(dict(self.raw)) or _fresh()
-        for name in (f.name for f in fields(self) if f.name.endswith("_token_id")):
+        for name in token_id_names(self):
             out[name] = getattr(self, name)
         out["tie_word_embeddings"] = self.tie_word_embeddings
         text = out.get("text_config", out)
@@ -127,15 +127,7 @@ class Config:
         self, raw: Mapping[str, Any], *, file: str | os.PathLike[str] | None = None
     ) -> Config:
         """This model with the pixel mean and deviation of a ``preprocessor_config.json``."""
-        stats = {}
-        for name in ("image_mean", "image_std"):
-            values = raw.get(name, getattr(self, name))
-            if not isinstance(values, list | tuple) or len(values) != self.vision.in_channels:
-                raise InputError(
-                    f"{values!r} is not {self.vision.in_channels} numbers", file=file, field=name
-                )
-            stats[name] = tuple(float(value) for value in values)
-        return replace(self, **stats)
+        return replace(self, **pixel_statistics(self, raw, file))
 
     @classmethod
     def tiny(cls, vocab_size: int, **overrides: Any) -> Config:
@@ -169,16 +161,11 @@ class Config:
             fullatt_block_indexes=(1,),
         )
         own = {f.name for f in fields(cls)}
-        parts: dict[str, dict[str, Any]] = {"": {}, "text": {}, "vision": {}}
-        for name, value in overrides.items():
-            prefix, _, rest = name.partition("_")
-            if name in own:
-                parts[""][name] = value
-            else:
-                parts[prefix][rest] = value
-        text = replace(text, **parts["text"])
-        vision = replace(vision, **{"out_hidden_size": text.hidden_size, **parts["vision"]})
-        config = cls(text, vision, **parts[""])
+        chosen = override({"text": text, "vision": vision}, own, overrides)
+        if "vision_out_hidden_size" not in overrides:
+            width = chosen["text"].hidden_size
+            chosen["vision"] = replace(chosen["vision"], out_hidden_size=width)
+        config = cls(**chosen)
         return replace(config, raw=cls.from_hf(config.to_hf()).raw)
 
 
@@ -191,16 +178,7 @@ def _read_vision(read: ConfigFields, text_width: int) -> VisionConfig:
     rope = read.subsection(section, "rope_parameters")
     if rope.get("rope_type", "axial") != "axial" or rope.get("rope_theta", 1e4) != 1e4:
         raise read.error("rope_parameters", f"vision rotary settings {rope} are not supported")
-    values: dict[str, Any] = {}
-    for f in fields(VisionConfig):
-        default = {"hidden_size": 3584, "out_hidden_size": 3584}.get(f.name, f.default)
-        if f.name == "fullatt_block_indexes":
-            values[f.name] = read.integers(section, f.name, default)
-        elif f.name == "initializer_range":
-            values[f.name] = read.number(section, f.name, default)
-        else:
-            values[f.name] = read.integer(section, f.name, default)
-    config = VisionConfig(**values)
+    config = read.record(section, VisionConfig, hidden_size=3584, out_hidden_size=3584)
     if config.hidden_size % (4 * config.num_heads):
         raise read.error("num_heads", f"{config.num_heads} heads do not divide the vision width")
     if config.window < 1:
