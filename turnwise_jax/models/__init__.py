@@ -5,8 +5,9 @@
 chat style that its checkpoints were trained with.
 """
 
-from turnwise_jax.models import qwen2_5_vl
+from turnwise_jax.models import qwen2_5_vl, qwen3_vl
 
 MODELS = {
     "qwen2_5_vl": qwen2_5_vl,
+    "qwen3_vl": qwen3_vl,
 }

@@ -29,8 +29,9 @@ LOGICAL_AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"text/decoder/layers/mlp/down/kernel", ("layer", "mlp", "embed")),
     (r"text/decoder/layers/\w*norm/scale", ("layer", None)),
     (r"text/decoder/norm/scale", (None,)),
-    (r"vision/blocks/.*/kernel", ("layer", "vision", None)),
-    (r"vision/blocks/.*/(bias|scale)", ("layer", None)),
+    (r"vision/(blocks|deep)/.*/kernel", ("layer", "vision", None)),
+    (r"vision/(blocks|deep)/.*/(bias|scale)", ("layer", None)),
+    (r"vision/positions/embedding", (None, None)),
     (r"vision/.*/kernel", ("vision", None)),
     (r"vision/.*/(bias|scale)", (None,)),
 )
