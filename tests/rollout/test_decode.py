@@ -21,7 +21,7 @@ def steps(policy, examples, shapes):
     prompts = prompt_batch(examples, policy, [shapes])
     rule = Rule(Sampling(temperature=1.2, top_k=10), policy.vocab.im_end, NEW_TOKENS)
     shared = {"graphdef": policy.graphdef}
-    media = jax.jit(lambda p, v: encode(p, v, **shared))(policy.params, prompts.vision)
+    media = jax.jit(lambda p, v: encode(p, v, **shared))(policy.params, prompts.media)
     start = jax.jit(lambda p, m, c: begin(
         p, m, c, jnp.uint32(0), jnp.uint32(0), prompts.seed,
         group_size=GROUP, capacity=shapes.cache, **shared,

@@ -29,12 +29,12 @@ def test_ratio_is_one_at_any_temperature(policy, examples, shapes, engine, greed
     made = engine.rollout(policy.params, examples, group_size=3, seed=3)
     rows = as_rows(made)
     temperature = engine.sampling.logprob_temperature
-    logp = score(policy, policy.params, rows, made.prompts.vision, temperature)
+    logp = score(policy, policy.params, rows, made.prompts.media, temperature)
     ratio = np.exp(logp - rows.sampler_logp)
     assert made.truncated.any()
     assert (made.length[:, 0][made.turn_mask] < shapes.new_tokens).any()
     assert np.abs(ratio - 1).max() < 2e-5
-    other = score(policy, policy.params, rows, made.prompts.vision, 0.9)
+    other = score(policy, policy.params, rows, made.prompts.media, 0.9)
     assert np.abs(np.exp(other - rows.sampler_logp) - 1).max() > 0.01
 
 
@@ -43,7 +43,7 @@ def test_bfloat16_decoding_stays_near_a_full_bfloat16_pass(directory, examples, 
     policy = load_policy(directory, dtype="bfloat16")
     engine = StreamEngine(policy, Sampling(temperature=1.2, top_k=10), shapes)
     made = engine.rollout(policy.params, examples, group_size=3, seed=3)
-    rows, vision = as_rows(made), made.prompts.vision
+    rows, vision = as_rows(made), made.prompts.media
     mask = rows.action_mask
     full = score(policy, policy.params, rows, vision, 1.2)
     exact = score(load_policy(directory), policy.params, rows, vision, 1.2)
@@ -68,7 +68,7 @@ def test_positions_are_carried_over_turns(policy, examples, rollouts):
     # A text-only count of the same rows would be noticed: it changes the log-probs.
     plain = np.broadcast_to(np.arange(rows.tokens.shape[1]), rows.positions.shape)
     flat = rows._replace(positions=plain.astype(np.int32))
-    vision = rollouts.prompts.vision
+    vision = rollouts.prompts.media
     assert np.abs(score(policy, policy.params, flat, vision, 1.2) - rows.sampler_logp).max() > 1e-2
 
 
@@ -86,13 +86,13 @@ def test_one_pixel_changes_every_later_logprob_and_no_earlier_one(engine, policy
     given = 1  # frame 0 belongs to the history, frame 1 + k to open turn k
     made = engine.rollout(policy.params, [example], group_size=3, seed=5)
     rows = as_rows(made)
-    before = score(policy, policy.params, rows, made.prompts.vision, 1.2)
+    before = score(policy, policy.params, rows, made.prompts.media, 1.2)
     for turn in range(3):
         patches = [values.copy() for values in example.patches]
         patches[given + turn][0, 5, 0] ^= 255
         changed = dataclasses.replace(example, patches=tuple(patches))
         prompts = engine.prepare([changed])
-        after = score(policy, policy.params, rows, prompts.vision, 1.2)
+        after = score(policy, policy.params, rows, prompts.media, 1.2)
         differs = before != after
         assert not differs[rows.turn_id < turn].any()
         assert differs[rows.action_mask & (rows.turn_id >= turn)].all()
@@ -107,10 +107,10 @@ def test_text_alone_needs_no_vision(policy):
     assert bucket.slices == 0
     engine = StreamEngine(policy, Sampling(), bucket)
     made = engine.rollout(policy.params, [example], group_size=2, seed=0)
-    assert made.prompts.vision is None
+    assert made.prompts.media is None
     rows = as_rows(made)
     assert (rows.media_index == -1).all()
-    blank = engine.policy.family.vision_input([], policy.config)
+    blank = engine.policy.family.media_input([], [], policy.config)
     logp = score(policy, policy.params, rows, blank, 1.0)
     np.testing.assert_allclose(logp, rows.sampler_logp, atol=1e-5)
 

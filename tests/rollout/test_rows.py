@@ -78,7 +78,7 @@ def test_an_inserted_marker_is_in_the_row_but_not_trained(rows, rollouts, policy
 
 def test_media_index_points_at_the_right_frames(rows, rollouts, examples, policy):
     """Fault 27: 'every placeholder reads its own slice', whatever stands before it in the batch."""
-    vision, per_slice = rollouts.prompts.vision, rollouts.prompts.shapes.slots.tokens
+    vision, per_slice = rollouts.prompts.media.vision, rollouts.prompts.shapes.slots.tokens
     pads = (policy.vocab.image_pad, policy.vocab.video_pad)
     first = 0
     for b, example in enumerate(examples):
@@ -128,7 +128,7 @@ def row_shapes(policy, examples, **options):
 
 def test_supervised_rows_train_all_given_replies_and_their_markers(policy):
     examples = supervised()
-    vision, rows, shapes = sft_rows(examples, policy, row_shapes(policy, examples, batch_size=4))
+    media, rows, shapes = sft_rows(examples, policy, row_shapes(policy, examples, batch_size=4))
     assert rows.tokens.shape == (4, shapes.length)
     assert not rows.valid[3].any()
     assert not rows.action_mask[3].any()
@@ -147,7 +147,7 @@ def test_supervised_rows_train_all_given_replies_and_their_markers(policy):
         read = rows.media_index[n][rows.media_index[n] >= 0] // shapes.slots.tokens
         assert sorted(set(read.tolist())) == list(range(first, first + len(example.slices)))
         first += len(example.slices)
-    assert vision.patches.shape[0] == shapes.slices
+    assert media.vision.patches.shape[0] == shapes.slices
 
 
 def test_supervised_and_sampled_rows_of_the_same_ids_agree(policy, rollouts, examples, rows):
@@ -213,7 +213,7 @@ def test_thirty_two_rows_of_ten_thousand_tokens_take_well_under_a_second():
     prompts = PromptBatch(
         ids=tuple("abcdefgh"),
         shapes=None,
-        vision=None,
+        media=None,
         context=chunk(context, b),
         turns=chunk(turn, k, b),
         turn_mask=np.ones((b, k), bool),

@@ -93,7 +93,7 @@ def test_a_rollout_does_not_depend_on_the_group_size(engine, policy, examples, r
 def test_rollouts_of_a_group_differ_but_share_their_frames(rollouts, examples, policy):
     for one, other in itertools.combinations(range(3), 2):
         assert (rollouts.tokens[:3, one] != rollouts.tokens[:3, other]).any(axis=(1, 2)).all()
-    frames = rollouts.prompts.vision
+    frames = rollouts.prompts.media.vision
     used = sum(len(example.slices) for example in examples)
     assert frames.valid.any(axis=(1, 2)).sum() == used
 

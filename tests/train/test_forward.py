@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from runs import rl
 
+from turnwise_jax.models.media import MediaInput
 from turnwise_jax.train.data import read_data
 from turnwise_jax.train.forward import Forward, make_logprob_step
 from turnwise_jax.train.mesh import Layout, make_mesh
@@ -66,10 +67,10 @@ def test_pixels_reach_the_log_probabilities(sampled):
     step, run, batch = sampled
     state = run.state
     own = np.where(batch.media_index_NT[0] >= 0, batch.media_index_NT[0], 0).max()
-    slice_ = own // batch.vision.tokens_per_slice  # the last frame that row 0 sees
-    patches = np.array(batch.vision.patches)
+    slice_ = own // batch.media.vision.tokens_per_slice  # the last frame that row 0 sees
+    patches = np.array(batch.media.vision.patches)
     patches[slice_] = 255 - patches[slice_]
-    changed = batch._replace(vision=batch.vision._replace(patches=patches))
+    changed = batch._replace(media=MediaInput(batch.media.vision._replace(patches=patches)))
     moved = np.abs(np.asarray(step(state, changed)) - np.asarray(step(state, batch)))
     prompts = moved.reshape(2, 2, -1).max(axis=(1, 2))  # [B, G, A]
     assert prompts[0] > 1e-6

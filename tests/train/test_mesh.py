@@ -83,7 +83,7 @@ def test_rows_are_split_and_frames_are_not():
     placed = layout.place(batch)
     toy.assert_equal(placed, batch)
     assert placed.tokens_NT.addressable_shards[0].data.shape == (1, toy.LENGTH)
-    assert placed.vision.addressable_shards[0].data.shape == batch.vision.shape
+    assert placed.media.addressable_shards[0].data.shape == batch.media.shape
     shapes = layout.shapes(batch)
     assert jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding), placed) == jax.tree.map(
         lambda x: (x.shape, x.dtype, x.sharding), shapes

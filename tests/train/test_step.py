@@ -160,7 +160,7 @@ def test_padding_changes_nothing(reduction):
 
 
 def test_batch_without_frames_trains():
-    batch = toy.batch()._replace(vision=None)
+    batch = toy.batch()._replace(media=None)
     grads, _ = gradients_of(batch)
     assert np.abs(toy.leaves(grads["text"])["['head'].value"]).max() > 0
     np.testing.assert_array_equal(toy.leaves(grads["vision"])["['frames'].value"], 0.0)

@@ -41,7 +41,7 @@ class ToyForward:
 def logprobs(params, batch: Batch):
     """f32[N, A] of the toy policy."""
     forward = ToyForward()
-    return forward.logprobs(params, forward.media(params, batch.vision), batch)
+    return forward.logprobs(params, forward.media(params, batch.media), batch)
 
 
 @jax.jit
@@ -75,7 +75,7 @@ def batch() -> Batch:
     media = np.full((ROWS, LENGTH), -1, np.int32)
     media[:, 1], media[:, 4] = 0, 1 + np.arange(ROWS)
     return Batch(
-        vision=rng.normal(size=(SLICES, PATCH)).astype(np.float32),
+        media=rng.normal(size=(SLICES, PATCH)).astype(np.float32),
         tokens_NT=rng.integers(0, VOCAB, (ROWS, LENGTH)).astype(np.int32),
         positions_N3T=np.zeros((ROWS, 3, LENGTH), np.int32),
         media_index_NT=media,

@@ -25,6 +25,7 @@ from turnwise_jax.errors import InputError
 
 Grid = tuple[int, int, int]
 Place = tuple[int, int]  # turn, frame in it
+SLICE_FRAMES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,14 @@ class Example:
     """A dialogue and its pixels, once for all of its rollouts.
 
     ``grids``: (t, h, w) in patches, one per image or video turn, in the order of
-    ``records.media_groups``. ``patches``: for each of them uint8[t, h*w, C*tp*ps*ps].
+    ``records.media_groups``. ``patches``: for each of them uint8[t, h*w, C*tp*ps*ps]. ``sounds``:
+    log-mel float32[mel bins, frames] of each turn that has a sound, in order.
     """
 
     dialogue: Dialogue
     patches: tuple[np.ndarray, ...]
     grids: tuple[Grid, ...]
+    sounds: tuple[np.ndarray, ...] = ()
 
     @property
     def slices(self) -> list[tuple[np.ndarray, tuple[int, int]]]:
@@ -49,6 +52,15 @@ class Example:
             (values, (h, w))
             for stack, (_, h, w) in zip(self.patches, self.grids, strict=True)
             for values in stack
+        ]
+
+    @property
+    def sound_slices(self) -> list[np.ndarray]:
+        """The sounds cut into audio slices: float32[mel bins, <= SLICE_FRAMES] each, in order."""
+        return [
+            sound[:, start : start + SLICE_FRAMES]
+            for sound in self.sounds
+            for start in range(0, sound.shape[1], SLICE_FRAMES)
         ]
 
 

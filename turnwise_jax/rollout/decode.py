@@ -20,6 +20,7 @@ from flax import nnx
 from jax import Array
 
 from turnwise_jax.models.cache import KVCache
+from turnwise_jax.models.media import Media, MediaInput
 from turnwise_jax.rollout.sampling import Sampling, choose, fold_in, rollout_keys
 
 PENDING = 2  # most tokens that wait for the next prefill: the last sampled one and a marker
@@ -81,9 +82,9 @@ class Rule(NamedTuple):
     limit: int
 
 
-def encode(params: nnx.State, vision: Any, *, graphdef: nnx.GraphDef) -> Any:
-    """Media features of a batch's frames."""
-    return nnx.merge(graphdef, params).encode_media(vision)
+def encode(params: nnx.State, media: MediaInput, *, graphdef: nnx.GraphDef) -> Media:
+    """Features of a batch's frames and sounds."""
+    return nnx.merge(graphdef, params).encode_media(media)
 
 
 def begin(
@@ -103,7 +104,7 @@ def begin(
     The last context token stays pending, so that the first turn is a turn like any other.
 
     Args:
-      media: encoded frames, None if the batch has none.
+      media: encoded frames and sounds, None if the batch has none.
       context: what precedes the first decision, at least one token.
       seed, step, prompt: uint32 scalars and ``[B]``: the randomness of the rollouts.
       group_size: G.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from turnwise_jax.data.chat import Grid, Lengths, Piece
+from turnwise_jax.data.chat import Lengths, Piece, Row
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.media import media_index
+from turnwise_jax.models.media import FeatureRows, MediaInput, media_index
 from turnwise_jax.rollout.decode import Chunk
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import prompt_seed
-from turnwise_jax.rollout.shapes import RolloutNeed, Shapes, choose
+from turnwise_jax.rollout.shapes import RolloutNeed, RowShapes, Shapes, choose
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class PromptBatch:
     Attributes:
       ids: the prompts' names; shorter than B where the batch was padded.
       shapes: the bucket.
-      vision: every prompt's frames once, ``[S, ...]``; None without frames.
+      media: every prompt's frames and sounds once, ``[S, ...]``; None if there are none.
       context: what precedes the first decision, ``[B, ...]``.
       turns: the later user turns, ``[K, B, ...]``; turn 0 is empty, the context ends with it.
       turn_mask: bool ``[B, K]``, turns that exist. time: f32 ``[B, K]``, seconds of video shown.
@@ -35,7 +35,7 @@ class PromptBatch:
 
     ids: tuple[str, ...]
     shapes: Shapes
-    vision: Any
+    media: MediaInput | None
     context: Chunk
     turns: Chunk
     turn_mask: np.ndarray
@@ -67,7 +67,7 @@ def prompt_batch(
     """
     pieces = [_pieces(example, policy) for example in examples]
     needs = [
-        _need(own, example.grids, buckets[0].new_tokens)
+        _need(own, example, buckets[0].new_tokens)
         for own, example in zip(pieces, examples, strict=True)
     ]
     shapes = choose(buckets, needs, [example.dialogue for example in examples])
@@ -90,13 +90,13 @@ def empty_batch(policy: Policy, shapes: Shapes) -> PromptBatch:
 
 def _blank(
     examples: Sequence[Example], policy: Policy, shapes: Shapes
-) -> tuple[PromptBatch, list[int]]:
-    """The frames and ids of examples, no text yet; and where each example's slices begin."""
-    vision, firsts = vision_batch(examples, policy, shapes.slices, shapes.slots)
+) -> tuple[PromptBatch, list[First]]:
+    """The media and ids of examples, no text yet; and where each example's slices begin."""
+    media, firsts = media_batch(examples, policy, shapes)
     batch = PromptBatch(
         ids=tuple(example.dialogue.id for example in examples),
         shapes=shapes,
-        vision=vision,
+        media=media,
         context=_empty(shapes.context, shapes.batch),
         turns=_empty(shapes.turn, shapes.turns, shapes.batch),
         turn_mask=np.zeros((shapes.batch, shapes.turns), bool),
@@ -109,28 +109,59 @@ def _blank(
     return batch, firsts
 
 
-def vision_batch(
-    examples: Sequence[Example], policy: Policy, slices: int, slots: Any
-) -> tuple[Any, list[int]]:
-    """The frames of all examples in one vision input, and where each example's slices begin.
+class First(NamedTuple):
+    """Where an example's vision and audio slices begin in the batch."""
+
+    slice: int
+    sound: int
+
+
+def media_batch(
+    examples: Sequence[Example], policy: Policy, shapes: Shapes | RowShapes
+) -> tuple[MediaInput | None, list[First]]:
+    """The frames and sounds of all examples, and where each example's begin.
 
     Args:
-      slices: room for that many; 0 gives None instead of a vision input.
-      slots: room of one slice.
+      shapes: room for ``slices`` of ``slots`` each and for ``sounds``; without room for either
+        there is None instead of an input.
 
     Raises:
       InputError: naming the dialogue whose frames are too large for ``slots``.
     """
-    parts: list[tuple[np.ndarray, tuple[int, int]]] = []
+    slices: list[tuple[np.ndarray, tuple[int, int]]] = []
+    sounds: list[np.ndarray] = []
     firsts = []
     for example in examples:
-        _check_slots(example, policy, slots)
-        firsts.append(len(parts))
-        parts.extend(example.slices)
-    if not slices:
+        _check_slots(example, policy, shapes.slots)
+        firsts.append(First(len(slices), len(sounds)))
+        slices.extend(example.slices)
+        sounds.extend(example.sound_slices)
+    if not (shapes.slices or shapes.sounds):
         return None, firsts
-    vision = policy.family.vision_input(parts, policy.config, slots=slots, num_slices=slices)
-    return vision, firsts
+    media = policy.family.media_input(
+        slices,
+        sounds,
+        policy.config,
+        slots=shapes.slots,
+        num_slices=shapes.slices,
+        num_sounds=shapes.sounds,
+    )
+    return media, firsts
+
+
+def piece_media_index(
+    piece: Piece | Row, policy: Policy, shapes: Shapes | RowShapes, first: First
+) -> np.ndarray:
+    """Feature row of each token of a piece of an example, -1 for text."""
+    tokens = shapes.slots.tokens if shapes.slots else 0
+    return media_index(
+        len(piece.tokens),
+        piece.media,
+        policy.config.merge,
+        FeatureRows(shapes.slices, tokens, policy.config.sound_tokens),
+        first_slice=first.slice,
+        first_sound=first.sound,
+    )
 
 
 def _check_slots(example: Example, policy: Policy, slots: Any) -> None:
@@ -161,9 +192,11 @@ def _pieces(example: Example, policy: Policy) -> list[Piece]:
     return [template.context(dialogue, example.grids), *later]
 
 
-def _need(pieces: Sequence[Piece], grids: Sequence[Grid], new_tokens: int) -> RolloutNeed:
+def _need(pieces: Sequence[Piece], example: Example, new_tokens: int) -> RolloutNeed:
     context, *turns = (len(piece.tokens) for piece in pieces)
-    return RolloutNeed.of(Lengths(context, tuple(turns)), sum(t for t, _, _ in grids), new_tokens)
+    slices = sum(t for t, _, _ in example.grids)
+    lengths = Lengths(context, tuple(turns))
+    return RolloutNeed.of(lengths, slices, len(example.sound_slices), new_tokens)
 
 
 def _empty(width: int, *lead: int) -> Chunk:
@@ -177,7 +210,7 @@ def _empty(width: int, *lead: int) -> Chunk:
 
 
 def _fill(
-    chunk: Chunk, at: tuple[int, ...], piece: Piece, policy: Policy, shapes: Shapes, first: int
+    chunk: Chunk, at: tuple[int, ...], piece: Piece, policy: Policy, shapes: Shapes, first: First
 ) -> None:
     """Writes one piece into its place of a padded chunk."""
     count = len(piece.tokens)
@@ -186,6 +219,4 @@ def _fill(
     chunk.positions[at][:, :count] = positions
     chunk.length[at], chunk.span[at] = count, span
     if piece.media:
-        chunk.media_index[at][:count] = media_index(
-            count, piece.media, policy.config.merge, shapes.slots.tokens, first
-        )
+        chunk.media_index[at][:count] = piece_media_index(piece, policy, shapes, first)

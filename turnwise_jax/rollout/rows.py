@@ -14,9 +14,8 @@ import numpy as np
 from turnwise_jax.data.chat import Row
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.media import media_index
 from turnwise_jax.rollout.policy import Policy
-from turnwise_jax.rollout.prompts import vision_batch
+from turnwise_jax.rollout.prompts import First, media_batch, piece_media_index
 from turnwise_jax.rollout.shapes import RowNeed, RowShapes, choose
 from turnwise_jax.rollout.stream import Rollouts
 
@@ -74,7 +73,7 @@ def train_rows(rollouts: Rollouts, *, length: int, actions: int) -> TrainRows:
     """The rows of all rollouts, N = B x G in (b, g) order.
 
     Loss tokens are exactly the sampled ids. The marker inserted after a cut turn is in the row but
-    is no action. ``media_index`` refers to ``rollouts.prompts.vision``.
+    is no action. ``media_index`` refers to ``rollouts.prompts.media``.
 
     Args:
       rollouts: finished rollouts.
@@ -133,31 +132,32 @@ def sft_rows(
     """Dialogues with given replies as rows of the first bucket that holds them.
 
     Returns:
-      The vision input that ``media_index`` refers to (None without frames), the rows, the bucket.
+      The media that ``media_index`` refers to (None if there are none), the rows, the bucket.
 
     Raises:
       InputError: naming the dialogue that fits no bucket.
     """
     parts = [policy.template.training_row(x.dialogue, x.grids) for x in examples]
-    needs = [RowNeed.of(row, x.grids) for row, x in zip(parts, examples, strict=True)]
+    needs = [
+        RowNeed.of(row, x.grids, len(x.sound_slices))
+        for row, x in zip(parts, examples, strict=True)
+    ]
     shapes = choose(buckets, needs, [x.dialogue for x in examples])
-    vision, firsts = vision_batch(examples, policy, shapes.slices, shapes.slots)
+    media, firsts = media_batch(examples, policy, shapes)
     rows = TrainRows.empty(shapes.batch, shapes.length, shapes.actions)
     for n, (row, first) in enumerate(zip(parts, firsts, strict=True)):
         _write_given(rows, n, row, policy, shapes, first)
-    return vision, rows, shapes
+    return media, rows, shapes
 
 
 def _write_given(
-    rows: TrainRows, n: int, row: Row, policy: Policy, shapes: RowShapes, first: int
+    rows: TrainRows, n: int, row: Row, policy: Policy, shapes: RowShapes, first: First
 ) -> None:
     count, at = len(row.tokens), np.flatnonzero(row.loss_mask)
     rows.tokens[n, :count] = row.tokens
     rows.positions[n, :, :count], _ = policy.family.positions(row.tokens, row.media, policy.config)
     if row.media:
-        rows.media_index[n, :count] = media_index(
-            count, row.media, policy.config.merge, shapes.slots.tokens, first
-        )
+        rows.media_index[n, :count] = piece_media_index(row, policy, shapes, first)
     rows.valid[n, :count] = True
     rows.action_pos[n, : len(at)] = at - 1
     rows.action_target[n, : len(at)] = row.tokens[at]

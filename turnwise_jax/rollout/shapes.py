@@ -26,9 +26,10 @@ class RolloutNeed(NamedTuple):
     turns: int
     cache: int
     slices: int
+    sounds: int
 
     @classmethod
-    def of(cls, lengths: Lengths, slices: int, new_tokens: int) -> RolloutNeed:
+    def of(cls, lengths: Lengths, slices: int, sounds: int, new_tokens: int) -> RolloutNeed:
         """From exact token counts.
 
         A finished rollout is its context, the later user turns and, per decision, ``new_tokens``
@@ -36,7 +37,7 @@ class RolloutNeed(NamedTuple):
         """
         turns = 1 + len(lengths.turns)
         cache = lengths.context + sum(lengths.turns) + turns * (new_tokens + 1)
-        return cls(lengths.context, max(lengths.turns, default=1), turns, cache, slices)
+        return cls(lengths.context, max(lengths.turns, default=1), turns, cache, slices, sounds)
 
 
 class Shapes(NamedTuple):
@@ -46,8 +47,8 @@ class Shapes(NamedTuple):
     most tokens before the first decision. ``turn``: most tokens of a later user turn. ``turns``: K,
     most decisions. ``new_tokens``: L, most sampled tokens of a turn, the end marker included.
     ``cache``: slots of one rollout over all its turns. ``slices``: most vision slices of all
-    prompts together, 0 for text alone. ``slots``: room of one slice, from the model family's
-    ``slots_for``; None for text alone.
+    prompts together, ``sounds``: most audio slices, 0 where there are none. ``slots``: room of one
+    vision slice, from the model family's ``slots_for``; None without any.
     """
 
     batch: int
@@ -58,6 +59,7 @@ class Shapes(NamedTuple):
     cache: int
     slices: int
     slots: Any
+    sounds: int = 0
 
     @classmethod
     def for_dialogues(
@@ -80,7 +82,12 @@ class Shapes(NamedTuple):
           grids: each dialogue's vision grids, in the order of ``records.media_groups``.
         """
         needs = [
-            RolloutNeed.of(policy.template.lengths(dialogue, own), _slices(own), new_tokens)
+            RolloutNeed.of(
+                policy.template.lengths(dialogue, own),
+                _slices(own),
+                sound_slice_count(dialogue),
+                new_tokens,
+            )
             for dialogue, own in zip(dialogues, grids, strict=True)
         ]
         slots = _slots(grids, policy)
@@ -94,6 +101,7 @@ class Shapes(NamedTuple):
                 cache=_round_up(room.cache, TOKEN_MULTIPLE),
                 slices=room.slices,
                 slots=slots,
+                sounds=room.sounds,
             )
             for room in _rooms(needs, ("context", "cache"), batch_size, buckets)
         )
@@ -106,19 +114,20 @@ class RowNeed(NamedTuple):
     actions: int
     turns: int
     slices: int
+    sounds: int
 
     @classmethod
-    def of(cls, row: Row, grids: Sequence[Grid]) -> RowNeed:
-        """From the row itself."""
+    def of(cls, row: Row, grids: Sequence[Grid], sounds: int) -> RowNeed:
+        """From the row itself and its media."""
         turns = int(row.turn_id.max(initial=-1)) + 1
-        return cls(len(row.tokens), int(row.loss_mask.sum()), turns, _slices(grids))
+        return cls(len(row.tokens), int(row.loss_mask.sum()), turns, _slices(grids), sounds)
 
 
 class RowShapes(NamedTuple):
     """One bucket of supervised rows.
 
-    ``batch``: N. ``length``: T. ``actions``: A. ``turns``: K. ``slices``, ``slots``: as in
-    :class:`Shapes`.
+    ``batch``: N. ``length``: T. ``actions``: A. ``turns``: K. ``slices``, ``slots``, ``sounds``: as
+    in :class:`Shapes`.
     """
 
     batch: int
@@ -127,6 +136,7 @@ class RowShapes(NamedTuple):
     turns: int
     slices: int
     slots: Any
+    sounds: int = 0
 
     @classmethod
     def for_dialogues(
@@ -140,7 +150,9 @@ class RowShapes(NamedTuple):
     ) -> tuple[RowShapes, ...]:
         """Buckets for batches of these dialogues with given replies; see :class:`Shapes`."""
         needs = [
-            RowNeed.of(policy.template.training_row(dialogue, own), own)
+            RowNeed.of(
+                policy.template.training_row(dialogue, own), own, sound_slice_count(dialogue)
+            )
             for dialogue, own in zip(dialogues, grids, strict=True)
         ]
         slots = _slots(grids, policy)
@@ -152,6 +164,7 @@ class RowShapes(NamedTuple):
                 turns=room.turns,
                 slices=room.slices,
                 slots=slots,
+                sounds=room.sounds,
             )
             for room in _rooms(needs, ("length",), batch_size, buckets)
         )
@@ -187,10 +200,10 @@ def _misfit(
 ) -> InputError | None:
     if len(needs) > bucket.batch:
         return InputError(f"{len(needs)} dialogues, the shape holds {bucket.batch}", field="batch")
-    slices = 0
+    slices = sounds = 0
     for need, dialogue in zip(needs, dialogues, strict=True):
-        slices += need.slices
-        wanted = need._replace(slices=slices)._asdict()
+        slices, sounds = slices + need.slices, sounds + need.sounds
+        wanted = need._replace(slices=slices, sounds=sounds)._asdict()
         for name, size in wanted.items():
             room = getattr(bucket, name)
             if size > room:
@@ -220,16 +233,24 @@ def _rooms(
         if halvings and len(inside) < batch_size:
             break
         room = type(inside[0])(*map(max, zip(*inside, strict=True)))
-        room = room._replace(slices=_most_slices(inside, batch_size))
+        room = room._replace(
+            slices=_heaviest([need.slices for need in inside], batch_size),
+            sounds=_heaviest([need.sounds for need in inside], batch_size),
+        )
         if room not in rooms:
             rooms.append(room)
     return rooms[::-1]
 
 
-def _most_slices(needs: Sequence[Need], batch_size: int) -> int:
+def _heaviest(counts: Sequence[int], batch_size: int) -> int:
     """Slices of the heaviest batch; a data set shorter than a batch may repeat its heaviest."""
-    heaviest = sorted((need.slices for need in needs), reverse=True)[:batch_size]
+    heaviest = sorted(counts, reverse=True)[:batch_size]
     return sum(heaviest) + heaviest[0] * (batch_size - len(heaviest))
+
+
+def sound_slice_count(dialogue: Dialogue) -> int:
+    """Audio slices of a dialogue."""
+    return 0
 
 
 def _slices(grids: Sequence[Grid]) -> int:

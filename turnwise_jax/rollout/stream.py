@@ -166,7 +166,7 @@ class StreamEngine:
     def _start(
         self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int
     ) -> tuple[Any, State]:
-        media = None if prompts.vision is None else self._encode(params, prompts.vision)
+        media = None if prompts.media is None else self._encode(params, prompts.media)
         state = self._begin(
             params,
             media,

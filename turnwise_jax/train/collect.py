@@ -19,6 +19,7 @@ from turnwise_jax.kernels import RewardWeights
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_trajectories
 from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.prompts import media_batch
 from turnwise_jax.rollout.rows import TrainRows, row_size, sft_rows, train_rows
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes
@@ -140,8 +141,8 @@ class SupervisedCollector:
         began = time.perf_counter()
         examples = next(self._loader)
         waited = time.perf_counter() - began
-        vision, rows, shapes = sft_rows(examples, self._policy, self._buckets)
-        batch = as_batch(vision, rows, np.zeros((shapes.batch, shapes.turns), np.float32))
+        media, rows, shapes = sft_rows(examples, self._policy, self._buckets)
+        batch = as_batch(media, rows, np.zeros((shapes.batch, shapes.turns), np.float32))
         metrics = {
             "trained_tokens": int(rows.action_mask.sum()),
             "skipped_records": len(self._skipped),
@@ -162,9 +163,9 @@ class SupervisedCollector:
         """One empty batch per bucket, for compiling ahead of the first step."""
         batches = []
         for s in self._buckets:
-            vision = empty_vision(self._policy, s.slices, s.slots)
+            media = media_batch([], self._policy, s)[0]
             rows = TrainRows.empty(s.batch, s.length, s.actions)
-            batches.append(as_batch(vision, rows, np.zeros((s.batch, s.turns), np.float32)))
+            batches.append(as_batch(media, rows, np.zeros((s.batch, s.turns), np.float32)))
         return batches
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
@@ -212,7 +213,7 @@ class RolloutCollector:
         length, actions = self._row_shape(rollouts)
         rows = train_rows(rollouts, length=length, actions=actions)
         advantage_NK = credit.advantages.reshape(len(trajectories), -1)
-        batch = as_batch(rollouts.prompts.vision, rows, advantage_NK)
+        batch = as_batch(rollouts.prompts.media, rows, advantage_NK)
         clock.lap("credit")
         metrics = reward_metrics(rollouts, turns, credit, stats)
         metrics["skipped_records"] = len(self.skipped)
@@ -240,11 +241,11 @@ class RolloutCollector:
         """One empty batch per pair of rollout and row bucket, for compiling ahead."""
         batches = []
         for s in self.engine.buckets:
-            vision = empty_vision(self.policy, s.slices, s.slots)
+            media = media_batch([], self.policy, s)[0]
             count = s.batch * self.group_size
             for length, actions in row_buckets(s, self.row_buckets):
                 rows = TrainRows.empty(count, length, actions)
-                batches.append(as_batch(vision, rows, np.zeros((count, s.turns), np.float32)))
+                batches.append(as_batch(media, rows, np.zeros((count, s.turns), np.float32)))
         return batches
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
@@ -278,10 +279,10 @@ def row_buckets(shapes: Shapes, count: int) -> list[tuple[int, int]]:
     return [(-(-(shown + a) // TURN_MULTIPLE) * TURN_MULTIPLE, a) for a in kept]
 
 
-def as_batch(vision: Any, rows: TrainRows, advantage_NK: np.ndarray) -> Batch:
+def as_batch(media: Any, rows: TrainRows, advantage_NK: np.ndarray) -> Batch:
     """Rows and advantages under the names that the training step uses."""
     return Batch(
-        vision=vision,
+        media=media,
         tokens_NT=rows.tokens,
         positions_N3T=rows.positions,
         media_index_NT=rows.media_index,
@@ -294,13 +295,6 @@ def as_batch(vision: Any, rows: TrainRows, advantage_NK: np.ndarray) -> Batch:
         old_logp_NA=np.zeros_like(rows.sampler_logp),
         advantage_NK=np.asarray(advantage_NK, np.float32),
     )
-
-
-def empty_vision(policy: Policy, slices: int, slots: Any) -> Any:
-    """A vision input without frames, of a bucket's shape."""
-    if not slices:
-        return None
-    return policy.family.vision_input([], policy.config, slots=slots, num_slices=slices)
 
 
 def trajectories_of(rollouts: Rollouts, dialogues: Sequence[Dialogue]) -> list[Trajectory]:

@@ -31,13 +31,13 @@ class Forward(NamedTuple):
     chunk: int
     slices: NamedSharding | None = None
 
-    def media(self, params: nnx.State, vision: Any) -> Any:
-        """Features of the batch's distinct frames; None without frames."""
-        if vision is None:
+    def media(self, params: nnx.State, media: Any) -> Any:
+        """Features of the batch's distinct frames and sounds; None without any."""
+        if media is None:
             return None
         if self.slices is not None:
-            vision = jax.lax.with_sharding_constraint(vision, self.slices)
-        return nnx.merge(self.graphdef, params).encode_media(vision)
+            media = jax.lax.with_sharding_constraint(media, self.slices)
+        return nnx.merge(self.graphdef, params).encode_media(media)
 
     def logprobs(self, params: nnx.State, media: Any, rows: Batch) -> Array:
         """f32[N, A] log-probabilities of the rows' actions, 0 outside their mask.
@@ -77,6 +77,6 @@ def make_logprob_step(
     @partial(jax.jit, out_shardings=rows)
     def logprob_step(state: Any, batch: Batch) -> Array:
         params = state.params
-        return forward.logprobs(params, forward.media(params, batch.vision), batch)
+        return forward.logprobs(params, forward.media(params, batch.media), batch)
 
     return logprob_step

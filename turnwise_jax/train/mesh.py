@@ -74,8 +74,8 @@ class Layout(NamedTuple):
         return jax.tree.map(shape, batch, self._of(batch))
 
     def _of(self, batch: Batch) -> Batch:
-        rows = jax.tree.map(lambda _: self.rows, batch._replace(vision=None))
-        return rows._replace(vision=jax.tree.map(lambda _: self.whole, batch.vision))
+        rows = jax.tree.map(lambda _: self.rows, batch._replace(media=None))
+        return rows._replace(media=jax.tree.map(lambda _: self.whole, batch.media))
 
     def create_state(
         self, params: nnx.State, optimizer: Optimizer, freeze: Sequence[str], config: Any

@@ -32,11 +32,11 @@ class TrainState(NamedTuple):
 class Batch(NamedTuple):
     """One update's worth of data. Rows are trajectories: N = B x G, padded to T tokens.
 
-    ``vision`` holds each distinct frame once; ``media_index_NT`` says which of its features stands
-    at which token (-1: none), so the G rollouts of a prompt share their frames.
+    ``media`` holds each distinct frame and sound once; ``media_index_NT`` says which of its
+    features stands at which token (-1: none), so the G rollouts of a prompt share them.
     """
 
-    vision: Any  # VisionInput of the model family, or None without media
+    media: Any  # MediaInput of the model family, or None
     tokens_NT: Array  # i32
     positions_N3T: Array  # i32, M-RoPE
     media_index_NT: Array  # i32
@@ -82,7 +82,7 @@ def create_state(params: nnx.State, optimizer: Optimizer, freeze: Sequence[str])
 
 
 def split_rows(batch: Batch, parts: int) -> Batch:
-    """Rows ``[N, ...]`` as ``[parts, N / parts, ...]``; the vision input is left out (None).
+    """Rows ``[N, ...]`` as ``[parts, N / parts, ...]``; the media are left out (None).
 
     Part i takes every ``parts``-th row from row i on. Rows that are split over devices in blocks
     stay where they are, and the rollouts of one prompt fall into different parts.
@@ -91,4 +91,4 @@ def split_rows(batch: Batch, parts: int) -> Batch:
     def split(x: Array) -> Array:
         return jnp.swapaxes(x.reshape(x.shape[0] // parts, parts, *x.shape[1:]), 0, 1)
 
-    return jax.tree.map(split, batch._replace(vision=None))
+    return jax.tree.map(split, batch._replace(media=None))

@@ -59,12 +59,12 @@ def gradients(
     """Gradient of the batch's mean loss with respect to the trained parameters, and its terms.
 
     The frames are encoded once for the whole batch; each micro-batch adds to the gradient with
-    respect to the features, which is pulled back through the vision tower once at the end (not at
+    respect to the features, which is pulled back through the towers once at the end (not at
     all when the tower is frozen). Sums are kept in float32 whatever the parameters' dtype.
     """
 
     def encode(trained: nnx.State) -> Any:
-        return forward.media(nnx.merge_state(trained, state.frozen), batch.vision)
+        return forward.media(nnx.merge_state(trained, state.frozen), batch.media)
 
     def micro_loss(trained: nnx.State, media: Any, rows: Batch) -> tuple[Array, Terms]:
         logp = forward.logprobs(nnx.merge_state(trained, state.frozen), media, rows)
