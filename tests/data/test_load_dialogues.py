@@ -7,7 +7,7 @@ import json
 import pytest
 
 from turnwise_jax.data import DATASETS
-from turnwise_jax.data.load import load_dialogues
+from turnwise_jax.data.load import find_records, load_dialogues
 from turnwise_jax.data.records import Dialogue, Frame, Turn
 from turnwise_jax.data.sources import mmduet2_rl, mmduet2_sft
 from turnwise_jax.errors import InputError
@@ -37,6 +37,20 @@ def test_paths_start_at_the_folder_of_the_file_or_at_the_given_root(tmp_path):
     assert dialogues[0].file == str(path)
     elsewhere, _ = load_dialogues("mmduet2_rl", path, root="/media")
     assert elsewhere[0].turns[0].frames == (Frame("/media/v.mp4", 2.0),)
+
+
+def test_a_folder_with_one_file_of_the_format_needs_no_name(tmp_path):
+    with pytest.raises(InputError, match=r"field 'data.path': holds 0 files \*.parquet; name"):
+        find_records("mmduet2_rl", tmp_path)
+    mmduet2_rl.write(OPEN, tmp_path / "a.parquet", root="")
+    write_lines(tmp_path / "b.jsonl", LINE)
+    assert find_records("mmduet2_rl", tmp_path) == tmp_path / "a.parquet"
+    assert find_records("mmduet2_sft", tmp_path) == tmp_path / "b.jsonl"
+    write_lines(tmp_path / "c.jsonl", LINE)
+    with pytest.raises(InputError, match=r"holds 2 files \*.jsonl: b.jsonl, c.jsonl; name the one"):
+        find_records("mmduet2_sft", tmp_path)
+    with pytest.raises(InputError, match="no such directory"):
+        find_records("mmduet2_sft", tmp_path / "nowhere")
 
 
 def test_a_bad_record_stops_the_run_or_is_listed(tmp_path):

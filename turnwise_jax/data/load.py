@@ -57,6 +57,26 @@ def load_dialogues(
     return dialogues, skipped
 
 
+def find_records(source: str, root: str | os.PathLike[str]) -> Path:
+    """The one file of a data set's folder that has the source's format.
+
+    Raises:
+      InputError: no such folder, or not exactly one such file in it; names those that are there.
+    """
+    pattern = DATASETS[source].PATTERN
+    if not Path(root).is_dir():
+        raise InputError("no such directory", file=root, field="data.root")
+    found = sorted(Path(root).glob(pattern))
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found)
+        raise InputError(
+            f"holds {len(found)} files {pattern}{': ' * bool(names)}{names}; name the one to use",
+            file=root,
+            field="data.path",
+        )
+    return found[0]
+
+
 def check_on_bad_record(value: str) -> None:
     """Refuses anything but "raise" and "skip"."""
     if value not in ON_BAD_RECORD:

@@ -39,7 +39,7 @@ def _shared() -> dict[str, Any]:
         },
         "data": {
             "source": "mmduet2_rl",
-            "path": "",
+            "path": "",  # empty: the one file of the source's format in `root`
             "user_turns": "",  # companion JSON; empty: found beside `path`
             "root": "",  # folder that image and video paths are relative to
             "on_bad_record": "raise",  # or "skip": counted and listed in the run's report

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ml_collections import ConfigDict
 
-from turnwise_jax.data.load import load_dialogues
+from turnwise_jax.data.load import find_records, load_dialogues
 from turnwise_jax.data.pipeline import Grid, probe_grids
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
@@ -36,7 +36,7 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
     fields = config.data
     dialogues, skipped = load_dialogues(
         fields.source,
-        fields.path,
+        fields.path or find_records(fields.source, fields.root),
         root=fields.root or None,
         user_turns=fields.user_turns or None,
         on_bad_record=fields.on_bad_record,

@@ -60,7 +60,6 @@ ABOVE_ZERO = (
 AT_MOST_ONE = ("rollout.top_p", "reward.omega")
 BELOW_ONE = ("optimizer.b1", "optimizer.b2")
 MAX_SEED = 2**32 - 1
-NEEDED = {"policy.checkpoint": "a directory", "data.path": "a data file"}
 
 
 def validate(config: ConfigDict) -> None:
@@ -77,8 +76,12 @@ def validate(config: ConfigDict) -> None:
     for field, value in given.items():
         _check_type(field, value, declared[field])
         _check_value(field, value)
-    for field, what in NEEDED.items():
-        _require(given[field] != "", field, f"must name {what}")
+    _require(given["policy.checkpoint"] != "", "policy.checkpoint", "must name a directory")
+    _require(
+        given["data.path"] != "" or given["data.root"] != "",
+        "data.path",
+        "must name a data file, or data.root the folder that holds it",
+    )
     _check_rows(given, supervised)
 
 

@@ -28,6 +28,7 @@ from turnwise_jax.data.sources.fields import (
 )
 from turnwise_jax.errors import InputError
 
+PATTERN = "*.parquet"  # what its files are called
 _TRUTH = "reward_model.ground_truth"
 _TIMES = f"{_TRUTH}.model_pred_timestamps"
 _HISTORY = "prev_assistant_replies"

@@ -23,6 +23,7 @@ from turnwise_jax.data.sources.fields import (
 )
 from turnwise_jax.errors import InputError
 
+PATTERN = "*.jsonl"  # what its files are called
 SECONDS_PER_FRAME = 2.0
 
 
