@@ -27,6 +27,12 @@ _MARKERS: dict[str, tuple[str, ...]] = {
     "video_pad": ("<|video_pad|>", "<|VIDEO|>"),
     "eos": ("<|endoftext|>",),
 }
+# Only families that hear have these.
+_SOUND_MARKERS = {
+    "audio_pad": "<|AUDIO|>",
+    "audio_start": "<|audio_bos|>",
+    "audio_end": "<|audio_eos|>",
+}
 
 SPECIAL_TOKENS = (
     "<|endoftext|>",
@@ -60,6 +66,7 @@ class Vocab:
 
     Attributes:
       im_start, im_end, vision_start, vision_end, image_pad, video_pad, eos: token ids.
+      audio_pad, audio_start, audio_end: token ids, None where the tokenizer has no such token.
       size: number of ids that the tokenizer knows. A model may have more embedding rows.
       forbidden: int32, sorted: the ids that may never be sampled, which are all special tokens
         of the tokenizer but ``im_end``, the end-of-turn marker.
@@ -81,6 +88,9 @@ class Vocab:
         self.image_pad: int = ids["image_pad"]
         self.video_pad: int = ids["video_pad"]
         self.eos: int = ids["eos"]
+        self.audio_pad: int | None = special.get(_SOUND_MARKERS["audio_pad"])
+        self.audio_start: int | None = special.get(_SOUND_MARKERS["audio_start"])
+        self.audio_end: int | None = special.get(_SOUND_MARKERS["audio_end"])
         self.forbidden = np.array(sorted(set(special.values()) - {self.im_end}), np.int32)
 
     @classmethod

@@ -37,6 +37,7 @@ def study_config(runs: Mapping[str, ConfigDict], labels: Mapping[str, str]) -> C
                 "changes": ConfigDict(),  # fields of World that differ from the named one
             },
             "base": {  # the untrained policy
+                "family": "qwen2_5_vl",  # a key of MODELS
                 "vocab_size": 400,
                 "pixels": 56,  # side of a frame
                 "model": ConfigDict(),  # overrides of the model's `Config.tiny`

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from turnwise_jax.data.images import FrameSpec
-from turnwise_jax.data.tokens import build_tokenizer
+from turnwise_jax.data.tokens import Vocab, build_tokenizer
 from turnwise_jax.errors import InputError
-from turnwise_jax.models import io
-from turnwise_jax.models.qwen2_5_vl import Config
+from turnwise_jax.models import MODELS, io
 from turnwise_jax.worlds.script import corpus
 from turnwise_jax.worlds.settings import World
 
@@ -25,16 +24,18 @@ def make_tiny_policy(
     directory: str | os.PathLike[str],
     world: World,
     *,
+    family: str = "qwen2_5_vl",
     vocab_size: int = 400,
     pixels: int = 56,
     model: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Path:
-    """Write a Qwen2.5-VL with random weights and a tokenizer of the world's words, or find it.
+    """Write a model with random weights and a tokenizer of the world's words, or find it.
 
     Args:
       directory: the target, written whole or not at all.
       world: whose questions and answers the tokenizer learns.
+      family: a key of ``MODELS``.
       vocab_size: most tokens.
       pixels: side to which square frames are resized.
       model: overrides of ``Config.tiny``.
@@ -44,10 +45,13 @@ def make_tiny_policy(
       The directory.
 
     Raises:
-      InputError: it holds something else.
+      InputError: it holds something else, or there is no such family.
     """
     directory = Path(directory)
+    if family not in MODELS:
+        raise InputError(f"{family!r} is not one of {', '.join(MODELS)}", field="family")
     wanted = {
+        "family": family,
         "world": dataclasses.asdict(world),
         "vocab_size": vocab_size,
         "pixels": pixels,
@@ -61,19 +65,35 @@ def make_tiny_policy(
     part = directory.with_name(f".{directory.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     vocab = build_tokenizer(corpus(world), vocab_size, part)
-    FrameSpec(min_pixels=pixels * pixels, max_pixels=pixels * pixels).save(part)
-    config = Config.tiny(
+    kind = MODELS[family].Config
+    own = {field.name for field in dataclasses.fields(kind)}
+    ids = {f"{name}_token_id": index for name, index in _marker_ids(vocab).items()}
+    config = kind.tiny(
         vocab.size,
-        image_token_id=vocab.image_pad,
-        video_token_id=vocab.video_pad,
-        vision_start_token_id=vocab.vision_start,
-        vision_end_token_id=vocab.vision_end,
+        **{name: index for name, index in ids.items() if name in own},
         **{"tie_word_embeddings": True, **wanted["model"]},
     )
+    spec = FrameSpec(
+        min_pixels=pixels * pixels, max_pixels=pixels * pixels, patch_size=config.vision.patch_size
+    )
+    spec.save(part)
     io.save(part, config, io.init(config, seed))
     (part / MANIFEST).write_text(json.dumps(wanted, indent=1) + "\n")
     os.replace(part, directory)
     return directory
+
+
+def _marker_ids(vocab: Vocab) -> dict[str, int | None]:
+    """The ids that a model must know, as its configuration calls them."""
+    return {
+        "image": vocab.image_pad,
+        "video": vocab.video_pad,
+        "vision_start": vocab.vision_start,
+        "vision_end": vocab.vision_end,
+        "audio": vocab.audio_pad,
+        "audio_start": vocab.audio_start,
+        "audio_end": vocab.audio_end,
+    }
 
 
 def _check(directory: Path, wanted: dict[str, Any]) -> None:
