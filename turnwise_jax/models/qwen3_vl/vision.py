@@ -194,7 +194,7 @@ class Merger(nnx.Module):
 
 
 class Encoded(NamedTuple):
-    """``features`` ``[S * M, D]``, ``deep`` ``[n, S * M, D]``, maybe ``blocks`` ``[L, S, P, C]``."""
+    """``features`` ``[S * M, D]``, ``deep`` ``[n, S * M, D]``, ``blocks`` ``[L, S, P, C]``."""
 
     features: jax.Array
     deep: jax.Array
