@@ -11,6 +11,7 @@ from tiny_model import VOCAB, frames, images, make_tiny
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.media import MediaInput
+from turnwise_jax.models.patches import normalise
 from turnwise_jax.models.qwen2_5_vl import Config, Slots, slots_for, vision_input
 
 
@@ -125,14 +126,13 @@ def test_pixels_are_normalised_with_the_configured_statistics(tiny):
     neutral = make_tiny(image_mean=mean, image_std=std)
     assert neutral.config.image_mean == mean
     patch = nnx.merge(neutral.graphdef, neutral.params).vision.patch
-    vision = nnx.merge(neutral.graphdef, neutral.params).vision
-    values = vision._normalise(images(neutral.config, grey).patches)
+    values = normalise(images(neutral.config, grey).patches, neutral.config, "float32")
     np.testing.assert_allclose(values, 0.0, atol=1e-6)
     assert patch(values).shape[-1] == config.vision.hidden_size
     rgb = np.zeros((16, 3, 392), np.uint8)
     rgb[:, 0], rgb[:, 2] = 255, 51
-    rest = nnx.merge(tiny.graphdef, tiny.params).vision
-    values = rest._normalise(images(config, [(rgb.reshape(16, 1176), (4, 4))]).patches)
+    patches = images(config, [(rgb.reshape(16, 1176), (4, 4))]).patches
+    values = normalise(patches, config, "float32")
     expected = [
         (v - m) / s
         for v, m, s in zip((1, 0, 0.2), config.image_mean, config.image_std, strict=True)

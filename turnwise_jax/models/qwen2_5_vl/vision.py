@@ -22,11 +22,11 @@ from turnwise_jax.models.layers import (
     Linear,
     RMSNorm,
     SwiGLU,
-    along_last,
     attend,
     scan_layers,
 )
 from turnwise_jax.models.media import MediaInput
+from turnwise_jax.models.patches import Slice, check_slices, normalise, refuse_sound, slice_count
 from turnwise_jax.models.qwen2_5_vl.config import Config, VisionConfig
 from turnwise_jax.models.rope import grid_table, rotate
 
@@ -72,7 +72,7 @@ def slots_for(grids: Sequence[tuple[int, int]], config: Config) -> Slots:
 
 
 def vision_input(
-    slices: Sequence[tuple[np.ndarray, tuple[int, int]]],
+    slices: Sequence[Slice],
     config: Config,
     *,
     slots: Slots | None = None,
@@ -90,13 +90,10 @@ def vision_input(
     Raises:
       InputError: a grid that is not a whole number of merged tokens, or too large for ``slots``.
     """
+    check_slices(slices, config)
     grids = [grid for _, grid in slices]
-    for (h, w), (values, _) in zip(grids, slices, strict=True):
-        _check(values, h, w, config)
     room = slots or slots_for(grids, config)
-    count = max(len(slices), 1) if num_slices is None else num_slices
-    if len(slices) > count:
-        raise InputError(f"{len(slices)} slices, the batch holds {count}")
+    count = slice_count(slices, num_slices)
     shape = (count, room.windows, room.patches)
     patches = np.zeros((*shape, config.vision.patch_dim), np.uint8)
     valid = np.zeros(shape, bool)
@@ -114,7 +111,7 @@ def vision_input(
 
 
 def media_input(
-    slices: Sequence[tuple[np.ndarray, tuple[int, int]]],
+    slices: Sequence[Slice],
     sounds: Sequence[np.ndarray],
     config: Config,
     *,
@@ -127,24 +124,10 @@ def media_input(
     Raises:
       InputError: sounds, which this family cannot hear; otherwise as :func:`vision_input`.
     """
-    if sounds or num_sounds:
-        raise InputError(f"{config.model_type} has no audio tower, the dialogue has sound")
+    refuse_sound(config, sounds, num_sounds)
     if num_slices == 0:
         return MediaInput()
     return MediaInput(vision_input(slices, config, slots=slots, num_slices=num_slices))
-
-
-def _check(values: np.ndarray, h: int, w: int, config: Config) -> None:
-    merge = config.merge
-    if h < merge or w < merge or h % merge or w % merge:
-        raise InputError(
-            f"a {h} x {w} patch grid is not a whole number of {merge} x {merge} tokens"
-        )
-    if values.shape != (h * w, config.vision.patch_dim) or values.dtype != np.uint8:
-        raise InputError(
-            f"patches are {values.dtype} {values.shape}, expected uint8 "
-            f"{(h * w, config.vision.patch_dim)} for a {h} x {w} grid"
-        )
 
 
 def _window_sizes(h: int, w: int, config: VisionConfig) -> list[int]:
@@ -272,7 +255,7 @@ class Vision(nnx.Module):
     ) -> tuple[jax.Array, jax.Array | None]:
         """Features ``[S * M, D]`` in merged raster order, and, if asked, each block's input."""
         config = self.config.vision
-        x = self.patch(self._normalise(vision.patches))
+        x = self.patch(normalise(vision.patches, self.config, self.patch.dtype))
         table = grid_table(vision.hw, config.head_dim)
         full = jnp.asarray(np.isin(np.arange(config.depth), config.fullatt_block_indexes))
 
@@ -282,13 +265,3 @@ class Vision(nnx.Module):
         x, inputs = scan_layers(self.blocks, body, x, full, remat=self.remat)
         merged = jnp.take_along_axis(self.merger(x), vision.tokens[..., None], axis=1)
         return merged.reshape(-1, merged.shape[-1]), inputs
-
-    def _normalise(self, patches: jax.Array) -> jax.Array:
-        each = self.config.vision.patch_dim // self.config.vision.in_channels
-        mean = np.repeat(np.asarray(self.config.image_mean, np.float32) * 255.0, each)
-        std = np.repeat(np.asarray(self.config.image_std, np.float32) * 255.0, each)
-        values = jnp.asarray(patches).astype(jnp.float32)
-        values = (values - along_last(jnp.asarray(mean), values)) / along_last(
-            jnp.asarray(std), values
-        )
-        return values.astype(self.patch.dtype)
