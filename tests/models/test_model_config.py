@@ -10,55 +10,9 @@ import pytest
 from turnwise_jax.errors import InputError
 from turnwise_jax.models import io
 from turnwise_jax.models.params import named
-from turnwise_jax.models.qwen2_5_vl import Config
+from turnwise_jax.models.qwen2_5_vl import PUBLISHED, Config
 
-# The published 3B model's settings, flat, as in its repository.
-FLAT = {
-    "architectures": ["Qwen2_5_VLForConditionalGeneration"],
-    "attention_dropout": 0.0,
-    "bos_token_id": 151643,
-    "eos_token_id": 151645,
-    "vision_start_token_id": 151652,
-    "vision_end_token_id": 151653,
-    "vision_token_id": 151654,
-    "image_token_id": 151655,
-    "video_token_id": 151656,
-    "hidden_act": "silu",
-    "hidden_size": 2048,
-    "initializer_range": 0.02,
-    "intermediate_size": 11008,
-    "max_position_embeddings": 128000,
-    "max_window_layers": 70,
-    "model_type": "qwen2_5_vl",
-    "num_attention_heads": 16,
-    "num_hidden_layers": 36,
-    "num_key_value_heads": 2,
-    "rms_norm_eps": 1e-06,
-    "rope_theta": 1000000.0,
-    "sliding_window": 32768,
-    "tie_word_embeddings": True,
-    "torch_dtype": "bfloat16",
-    "use_cache": True,
-    "use_sliding_window": False,
-    "vision_config": {
-        "depth": 32,
-        "hidden_act": "silu",
-        "hidden_size": 1280,
-        "intermediate_size": 3420,
-        "num_heads": 16,
-        "in_chans": 3,
-        "out_hidden_size": 2048,
-        "patch_size": 14,
-        "spatial_merge_size": 2,
-        "spatial_patch_size": 14,
-        "window_size": 112,
-        "fullatt_block_indexes": [7, 15, 23, 31],
-        "tokens_per_second": 2,
-        "temporal_patch_size": 2,
-    },
-    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
-    "vocab_size": 151936,
-}
+FLAT = PUBLISHED["3b"]
 
 
 def nested() -> dict:
@@ -88,10 +42,11 @@ def test_flat_and_nested_spellings_agree():
     assert config.tie_word_embeddings
 
 
-def test_published_size():
-    """3.75 billion parameters, as the published 3B checkpoint holds."""
-    _, abstract = io.build(Config.from_hf(FLAT), param_dtype="bfloat16")
-    assert sum(leaf.size for leaf in named(abstract).values()) == 3_754_622_976
+@pytest.mark.parametrize(("size", "count"), [("3b", 3_754_622_976), ("7b", 8_292_166_656)])
+def test_published_sizes(size, count):
+    """As many parameters as the published checkpoints hold."""
+    _, abstract = io.build(Config.from_hf(PUBLISHED[size]), param_dtype="bfloat16")
+    assert sum(leaf.size for leaf in named(abstract).values()) == count
 
 
 @pytest.mark.parametrize("raw", [FLAT, nested()], ids=["flat", "nested"])

@@ -21,7 +21,7 @@ from qwen2_5_vl_reference import (
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from turnwise_jax.models import io
-from turnwise_jax.models.qwen2_5_vl import Config, weights
+from turnwise_jax.models.qwen2_5_vl import PUBLISHED, Config, weights
 
 TOLERANCE = 1e-4
 
@@ -137,37 +137,20 @@ def stored_names(directory):
     return names
 
 
-PUBLISHED = {
-    "3B": ((151936, 2048, 11008, 36, 16, 2), True),
-    "7B": ((152064, 3584, 18944, 28, 28, 4), False),
-}
-
-
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_published_sizes_have_the_reference_names_and_shapes(size):
-    (vocab, width, hidden, layers, heads, kv_heads), tied = PUBLISHED[size]
-    config = Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": vocab,
-            "hidden_size": width,
-            "intermediate_size": hidden,
-            "num_hidden_layers": layers,
-            "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads,
-            "rope_parameters": {"rope_type": "default", "mrope_section": [16, 24, 24]},
-        },
-        vision_config={"hidden_size": 1280, "out_hidden_size": width, "tokens_per_second": 2},
-        tie_word_embeddings=tied,
-    )
+    config = Qwen2_5_VLConfig.from_dict(copy.deepcopy(PUBLISHED[size]))
     with torch.device("meta"):
         model = Qwen2_5_VLForConditionalGeneration(config)
+    tied = PUBLISHED[size]["tie_word_embeddings"]
     expected = {
         weights.published_name(name): tuple(value.shape)
         for name, value in model.state_dict().items()
         if not (tied and name == weights.HEAD)
     }
-    rows = weights.entries(Config.from_hf(config.to_dict()))
+    rows = weights.entries(Config.from_hf(PUBLISHED[size]))
     assert {name: row.shape for row in rows for name in row.names} == expected
+    assert Config.from_hf(config.to_dict()) == Config.from_hf(PUBLISHED[size])
 
 
 def test_a_fresh_model_loads_in_transformers(tmp_path):

@@ -1,8 +1,8 @@
 """Model families in Flax NNX, each reading and writing Hugging Face checkpoints.
 
 ``MODELS`` maps the ``model_type`` of a ``config.json`` to the family's package, which has
-``Config``, ``Model``, ``weights``, ``positions``, ``media_input``, ``slots_for``, and ``CHAT``, the
-chat style that its checkpoints were trained with.
+``Config``, ``Model``, ``weights``, ``positions``, ``media_input``, ``slots_for``, ``CHAT``, the
+chat style that its checkpoints were trained with, and ``PUBLISHED``, their ``config.json`` by size.
 """
 
 from turnwise_jax.models import qwen2_5_vl, qwen3_vl

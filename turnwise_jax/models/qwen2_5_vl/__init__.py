@@ -4,6 +4,7 @@ from turnwise_jax.models.qwen2_5_vl import weights
 from turnwise_jax.models.qwen2_5_vl.config import Config
 from turnwise_jax.models.qwen2_5_vl.model import Model
 from turnwise_jax.models.qwen2_5_vl.positions import positions
+from turnwise_jax.models.qwen2_5_vl.published import PUBLISHED
 from turnwise_jax.models.qwen2_5_vl.vision import (
     Slots,
     VisionInput,
@@ -16,6 +17,7 @@ CHAT = "qwen2_5_vl"
 
 __all__ = [
     "CHAT",
+    "PUBLISHED",
     "Config",
     "Model",
     "Slots",
