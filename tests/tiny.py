@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 
 from turnwise_jax.data.images import FrameSpec, patchify
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.data.records import Dialogue, Frame, Turn
 from turnwise_jax.data.tokens import Vocab, build_tokenizer
-from turnwise_jax.models import io
-from turnwise_jax.models.qwen2_5_vl import Config
+from turnwise_jax.models import MODELS, io
 from turnwise_jax.rollout.policy import Policy
 
 CORPUS = (
@@ -22,30 +23,45 @@ SYSTEM = "Watch the video."
 SPEC = FrameSpec(min_pixels=56 * 56, max_pixels=56 * 84)
 
 
-def make_checkpoint(directory, *, seed: int = 0, marker_gain: float = 3.0, **overrides) -> None:
+def make_checkpoint(
+    directory,
+    *,
+    family: str = "qwen2_5_vl",
+    seed: int = 0,
+    marker_gain: float = 3.0,
+    **overrides,
+) -> None:
     """Writes a checkpoint directory.
 
     Args:
+      family: a key of ``MODELS``. Frames are 4 x 4 to 4 x 6 patches; ``SPEC`` is qwen2_5_vl's.
       seed: of the weights.
       marker_gain: factor on the end marker's column of the head; at 3, about every tenth sampled
         token is a marker, so turns end both ways.
       overrides: of ``Config.tiny``.
     """
     vocab = build_tokenizer(CORPUS, 400, directory)
-    SPEC.save(directory)
-    config = Config.tiny(
+    kind = MODELS[family].Config
+    names = [f.name for f in fields(kind) if f.name.endswith("_token_id")]
+    config = kind.tiny(
         vocab.size + 5,  # padded rows, as in published checkpoints
-        image_token_id=vocab.image_pad,
-        video_token_id=vocab.video_pad,
-        vision_start_token_id=vocab.vision_start,
-        vision_end_token_id=vocab.vision_end,
+        **{name: _marker(vocab, name.removesuffix("_token_id")) for name in names},
         **overrides,
     )
+    side = 4 * config.vision.patch_size
+    FrameSpec(
+        patch_size=config.vision.patch_size, min_pixels=side**2, max_pixels=side * side * 3 // 2
+    ).save(directory)
     params = io.init(config, seed)
     kernel = params["text"]["head"]["kernel"]
     kernel[...] = kernel[...].at[:, vocab.im_end].multiply(marker_gain)
     io.save(directory, config, params)
     assert Vocab.from_pretrained(directory).size == vocab.size
+
+
+def _marker(vocab: Vocab, name: str) -> int:
+    """``image``, ``vision_start``, ... as the vocabulary has them: placeholders end in ``_pad``."""
+    return getattr(vocab, name if hasattr(vocab, name) else f"{name}_pad")
 
 
 def load_policy(directory, **options) -> Policy:
@@ -69,6 +85,7 @@ def make_example(
     videos: tuple[int, ...] = (),
     replies: bool = False,
     pixels: np.ndarray | None = None,
+    spec: FrameSpec = SPEC,
 ) -> Example:
     """A dialogue with ``given`` turns of history and ``turns`` open ones.
 
@@ -77,6 +94,7 @@ def make_example(
       videos: turns whose frames are one video, two frames a second.
       replies: give every open turn a reply as well (a supervised example).
       pixels: frames to use instead of noise drawn from ``seed``.
+      spec: the policy's frame preprocessing.
     """
     rng = np.random.default_rng(seed)
     counts = (per_turn,) * (given + turns) if isinstance(per_turn, int) else per_turn
@@ -87,7 +105,7 @@ def make_example(
         video = index in videos
         own = pixels[shown : shown + count]
         parts = [own] if video else [own[i : i + 1] for i in range(count)]
-        patches.extend(patchify(part, SPEC, video=video) for part in parts)
+        patches.extend(patchify(part, spec, video=video) for part in parts)
         names = [f"{identity}-{shown + i}.png" for i in range(count)]
         stamps = [(shown + i) / 2 for i in range(count)]
         shown += count
