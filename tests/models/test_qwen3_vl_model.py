@@ -169,6 +169,25 @@ def test_query_and_key_norms_are_used(tiny, run, media, arrays):
         assert np.abs(run(scaled, media, *arrays) - base)[valid].max() > 1e-2
 
 
+def test_a_sharded_pass_equals_the_plain_one(tiny):
+    """Slices and rows over four devices, heads and deep features over two."""
+    kinds = (jax.sharding.AxisType.Auto,) * 3
+    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=kinds)
+    rows = [piece(tiny.config, [2, (b, 4), 3], slices=8, seed=b)[0] for b in range(8)]
+    batch = (media_input(frames(8), [], tiny.config), *pad(rows, 11))
+
+    @jax.jit
+    def whole(params, media, tokens, positions, index, valid):
+        model = nnx.merge(tiny.graphdef, params)
+        rest = {"media": model.encode_media(media), "media_index": index, "valid": valid}
+        return model(tokens, positions, **rest)[0]
+
+    plain = whole(tiny.params, *batch)
+    params = jax.device_put(tiny.params, sharding.param_shardings(tiny.params, mesh, tiny.config))
+    split = jax.device_put(batch, jax.sharding.NamedSharding(mesh, sharding.BATCH))
+    np.testing.assert_allclose(whole(params, *split), plain, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_weights_round_trip(tmp_path, tied):
     tiny = make_tiny(tie_word_embeddings=tied)
