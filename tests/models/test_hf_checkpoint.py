@@ -344,7 +344,7 @@ def test_parameters_of_another_model_are_not_written(tiny, tmp_path):
 
 
 def test_an_unknown_remat_setting(tiny):
-    with pytest.raises(InputError, match="'half' is not 'none' or 'full'"):
+    with pytest.raises(InputError, match="'half' is not one of none, dots, full"):
         io.build(tiny.config, remat="half")
 
 

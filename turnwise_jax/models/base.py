@@ -15,7 +15,7 @@ from turnwise_jax.models.layers import Build
 from turnwise_jax.models.media import Media, MediaInput
 from turnwise_jax.models.text import Text
 
-Remat = Literal["none", "full"]
+Remat = Literal["none", "dots", "full"]  # see ``scan_layers``
 
 
 class PolicyNetwork(nnx.Module):
@@ -29,10 +29,10 @@ class PolicyNetwork(nnx.Module):
         Args:
           build: random source and dtypes; norms, rotary angles and softmax are float32 in any case.
           config: the family's sizes and token ids.
-          remat: "full" recomputes each layer in the backward pass.
+          remat: what the backward pass recomputes; see ``scan_layers``.
         """
         self.config = config
-        self.text = Text(build, config.text, tied=config.tie_word_embeddings, remat=remat == "full")
+        self.text = Text(build, config.text, tied=config.tie_word_embeddings, remat=remat)
 
     def _encode(
         self, media: MediaInput, *, every_layer: bool = False

@@ -106,7 +106,7 @@ class DecoderLayer(nnx.Module):
 class Decoder(nnx.Module):
     """All layers and the final norm."""
 
-    def __init__(self, build: Build, config: DecoderConfig, *, remat: bool):
+    def __init__(self, build: Build, config: DecoderConfig, *, remat: str):
         stacked = Build(build.rngs, build.dtype, build.param_dtype, (config.num_hidden_layers,))
         self.layers = DecoderLayer(stacked, config)
         self.norm = RMSNorm(build, config.hidden_size, config.rms_norm_eps)

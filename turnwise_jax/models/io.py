@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path as FilePath
 from typing import Any
 
 import jax
@@ -16,6 +17,9 @@ from jax.typing import DTypeLike
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.models import MODELS
+from turnwise_jax.models.layers import REMAT
+from turnwise_jax.models.lora import Lora, adapt, init_adapters, is_adapter
+from turnwise_jax.models.params import Path, named, replaced
 from turnwise_jax.models.safetensors import INDEX, Checkpoint, write_checkpoint
 from turnwise_jax.models.weights import check_names, read_params, tensors
 
@@ -30,22 +34,29 @@ def build(
     dtype: DTypeLike = "float32",
     param_dtype: DTypeLike = "float32",
     remat: str = "none",
+    lora: Lora | None = None,
 ) -> tuple[nnx.GraphDef, nnx.State]:
-    """The model's structure and its parameters' shapes and dtypes; computes nothing."""
-    if remat not in ("none", "full"):
-        raise InputError(f"{remat!r} is not 'none' or 'full'", field="remat")
+    """The model's structure and its parameters' shapes and dtypes; computes nothing.
+
+    Adapters are float32 whatever ``param_dtype``.
+    """
+    if remat not in REMAT:
+        raise InputError(f"{remat!r} is not one of {', '.join(REMAT)}", field="remat")
     family = MODELS[config.model_type]
-    return nnx.split(
-        nnx.eval_shape(
-            lambda: family.Model(
-                config,
-                rngs=nnx.Rngs(params=0),
-                dtype=jnp.dtype(dtype),
-                param_dtype=jnp.dtype(param_dtype),
-                remat=remat,
-            )
+
+    def make() -> nnx.Module:
+        model = family.Model(
+            config,
+            rngs=nnx.Rngs(params=0),
+            dtype=jnp.dtype(dtype),
+            param_dtype=jnp.dtype(param_dtype),
+            remat=remat,
         )
-    )
+        if lora is not None:
+            adapt(model, lora)
+        return model
+
+    return nnx.split(nnx.eval_shape(make))
 
 
 def init(config: Any, seed: int, *, param_dtype: DTypeLike = "float32") -> nnx.State:
@@ -68,7 +79,7 @@ def load_config(directory: str | os.PathLike[str]) -> Any:
     Raises:
       InputError: no such file, broken JSON, unknown model type, impossible field.
     """
-    file = Path(directory) / CONFIG
+    file = FilePath(directory) / CONFIG
     raw = _read_json(file)
     kind = raw.get("model_type")
     if kind not in MODELS:
@@ -76,7 +87,7 @@ def load_config(directory: str | os.PathLike[str]) -> Any:
             f"{kind!r} is not one of {', '.join(MODELS)}", file=file, field="model_type"
         )
     config = MODELS[kind].Config.from_hf(raw, file=file)
-    preprocessor = Path(directory) / PREPROCESSOR
+    preprocessor = FilePath(directory) / PREPROCESSOR
     if preprocessor.is_file():
         config = config.with_preprocessor(_read_json(preprocessor), file=preprocessor)
     return config
@@ -86,24 +97,39 @@ def load(
     directory: str | os.PathLike[str],
     *,
     dtype: DTypeLike = "float32",
-    param_dtype: DTypeLike = "float32",
+    param_dtype: DTypeLike | Callable[[Path], DTypeLike] = "float32",
     remat: str = "none",
-    shardings: nnx.State | None = None,
+    lora: Lora | None = None,
+    seed: int = 0,
+    shardings: Callable[[nnx.State, Any], nnx.State] | None = None,
 ) -> tuple[nnx.GraphDef, nnx.State, Any]:
     """Read a checkpoint directory: ``(graphdef, params, config)``.
+
+    The host holds one tensor at a time beside what the devices hold.
 
     Args:
       directory: holds ``config.json`` and ``model.safetensors`` or indexed shards.
       dtype: compute dtype.
-      param_dtype: dtype of the parameters, whatever the file's.
-      remat: "none" or "full".
-      shardings: a sharding per parameter; each process then reads only its devices' blocks.
+      param_dtype: dtype of the parameters, whatever the file's; or a function of their names.
+      remat: one of ``REMAT``.
+      lora: adapters to add.
+      seed: of the adapters.
+      shardings: ``(parameters without values, config) -> a sharding for each``; a process then
+        reads only its own devices' blocks.
 
     Raises:
       InputError: naming the file and the field or tensor that does not fit.
     """
     config = load_config(directory)
-    graphdef, abstract = build(config, dtype=dtype, param_dtype=param_dtype, remat=remat)
+    graphdef, abstract = build(config, dtype=dtype, remat=remat, lora=lora)
+    dtype_of = param_dtype if callable(param_dtype) else lambda path: param_dtype
+    shapes = {
+        path: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype if is_adapter(path) else jnp.dtype(dtype_of(path))
+        )
+        for path, leaf in named(abstract).items()
+    }
+    places = None if shardings is None else named(shardings(abstract, config))
     weights = MODELS[config.model_type].weights
     rows = weights.entries(config)
     checkpoint = Checkpoint(directory)
@@ -111,8 +137,10 @@ def load(
     if config.tie_word_embeddings:
         _check_tied_head(checkpoint, spelling, weights)
     check_names(rows, checkpoint, spelling, weights.ignored)
-    params = read_params(rows, checkpoint, spelling, abstract, jnp.dtype(param_dtype), shardings)
-    return graphdef, params, config
+    values = read_params(rows, checkpoint, spelling, shapes, places)
+    if lora is not None:
+        values |= init_adapters(shapes, seed, places)
+    return graphdef, replaced(abstract, values), config
 
 
 def save(
@@ -121,6 +149,7 @@ def save(
     params: nnx.State,
     *,
     source: str | os.PathLike[str] | None = None,
+    lora: Lora | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write a directory that transformers loads: ``config.json`` and weights in the params' dtype.
@@ -134,20 +163,21 @@ def save(
       graphdef_or_config: the model's structure, or its configuration.
       params: all parameters.
       source: a checkpoint directory whose tokenizer and preprocessor files are copied along.
+      lora: of parameters with adapters; these are merged into the kernels.
       max_shard_bytes: weights above this size are split into indexed shards.
     """
     config = graphdef_or_config
     if isinstance(config, nnx.GraphDef):
         config = nnx.merge(graphdef_or_config, params).config
-    target = Path(directory).absolute()
+    target = FilePath(directory).absolute()
     rows = MODELS[config.model_type].weights.entries(config)
     staging = target.parent / f".{target.name}.{os.getpid()}.partial"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
         if source is not None:
-            _copy_others(Path(source), staging)
-        listed = tensors(rows, params)
+            _copy_others(FilePath(source), staging)
+        listed = tensors(rows, params, lora)
         write_checkpoint(staging, listed, max_shard_bytes=max_shard_bytes)
         raw = _with_dtype(config.to_hf(), listed[0].dtype)
         (staging / CONFIG).write_text(json.dumps(raw, indent=2) + "\n")
@@ -156,7 +186,7 @@ def save(
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def _read_json(file: FilePath) -> dict[str, Any]:
     try:
         value = json.loads(file.read_text())
     except FileNotFoundError:
@@ -193,11 +223,11 @@ def _with_dtype(raw: dict[str, Any], dtype: np.dtype) -> dict[str, Any]:
     return raw
 
 
-def _is_weight_file(file: Path) -> bool:
+def _is_weight_file(file: FilePath) -> bool:
     return file.name == INDEX or file.suffix in (".safetensors", ".bin", ".pt")
 
 
-def _copy_others(source: Path, staging: Path) -> None:
+def _copy_others(source: FilePath, staging: FilePath) -> None:
     if not source.is_dir():
         raise InputError("no such directory", file=source)
     for file in sorted(source.iterdir()):
@@ -205,7 +235,7 @@ def _copy_others(source: Path, staging: Path) -> None:
             shutil.copy2(file, staging / file.name)
 
 
-def _move(staging: Path, target: Path) -> None:
+def _move(staging: FilePath, target: FilePath) -> None:
     if not target.exists():
         os.rename(staging, target)
         return

@@ -18,6 +18,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 MASKED = -1e30  # finite, so that a query without a visible key stays finite
+REMAT = ("none", "dots", "full")  # what the backward pass recomputes of a layer
 QUERY_BLOCK = 512  # queries that attend at a time; bounds the float32 [T, S] scores
 
 Carry = TypeVar("Carry")
@@ -52,7 +53,10 @@ def along_last(vector_N: jax.Array, like: jax.Array) -> jax.Array:
 
 
 class Linear(nnx.Module):
-    """``y[..., O] = x[..., I] @ kernel[I, O] (+ bias[O])`` in the compute dtype."""
+    """``y[..., O] = x[..., I] @ kernel[I, O] (+ bias[O])`` in the compute dtype.
+
+    With an adapter (see ``models/lora.py``) also ``+ (x @ lora_a) @ lora_b * scale``.
+    """
 
     def __init__(
         self, build: Build, inputs: int, outputs: int, *, bias: bool = False, gain: float = 1.0
@@ -61,11 +65,22 @@ class Linear(nnx.Module):
         self.kernel = build.normal((inputs, outputs), gain * inputs**-0.5)
         self.bias = build.constant((outputs,), 0.0) if bias else None
         self.dtype = jnp.dtype(build.dtype)
+        self.scale: float | None = None  # of the adapter
+
+    def adapt(self, rank: int, scale: float) -> None:
+        """Add an adapter that changes nothing yet; for a module without values, see ``lora``."""
+        *stack, inputs, outputs = self.kernel[...].shape
+        self.scale = scale
+        self.lora_a = nnx.Param(jnp.zeros((*stack, inputs, rank), jnp.float32))
+        self.lora_b = nnx.Param(jnp.zeros((*stack, rank, outputs), jnp.float32))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         y = jnp.matmul(x, self.kernel[...].astype(self.dtype))
         if self.bias is not None:
             y = y + along_last(self.bias[...].astype(self.dtype), y)
+        if self.scale is not None:
+            down = jnp.matmul(x, self.lora_a[...].astype(self.dtype))
+            y = y + jnp.matmul(down, self.lora_b[...].astype(self.dtype)) * self.scale
         return y
 
 
@@ -192,13 +207,14 @@ def scan_layers(
     carry: Carry,
     inputs: Any = None,
     *,
-    remat: bool = False,
+    remat: str = "none",
 ) -> tuple[Carry, Any]:
     """Run ``body(layer, carry, input) -> (carry, output)`` over the layers of a stacked module.
 
     ``layers`` holds every parameter with a leading layer axis, ``inputs`` is a pytree with the same
     leading axis. The loop body is traced once, so compile time does not depend on the depth.
-    ``remat`` recomputes a layer in the backward pass instead of storing its intermediates.
+    ``remat``: what the backward pass recomputes instead of storing it: "none", "full" (all but a
+    layer's input), or "dots" (all but the results of products with weights).
     """
     graphdef, params = nnx.split(layers)
 
@@ -206,6 +222,8 @@ def scan_layers(
         layer_params, layer_inputs = slices
         return body(nnx.merge(graphdef, layer_params), carry, layer_inputs)
 
-    if remat:
-        step = jax.checkpoint(step, prevent_cse=False)
+    if remat != "none":
+        policies = jax.checkpoint_policies
+        keep = policies.dots_with_no_batch_dims_saveable if remat == "dots" else None
+        step = jax.checkpoint(step, prevent_cse=False, policy=keep)
     return jax.lax.scan(step, carry, (params, inputs))

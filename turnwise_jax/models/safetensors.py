@@ -56,6 +56,7 @@ class Checkpoint:
     def __init__(self, directory: str | os.PathLike[str]):
         """Raises InputError when files are missing, truncated or contradict the index."""
         self.path = Path(directory)
+        self.bytes_read = 0
         self._places: dict[str, _Place] = {}
         single, index = self.path / SINGLE, self.path / INDEX
         if single.is_file():  # before the index, as in transformers
@@ -111,12 +112,18 @@ class Checkpoint:
         """Leave one tensor out of :meth:`names`."""
         del self._places[name]
 
-    def read(self, name: str) -> np.ndarray:
-        """A read-only view of one tensor; its bytes are paged in when they are used."""
+    def read(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
+        """A read-only view of one tensor, or of a block of it.
+
+        Its bytes are paged in when they are used, and let go with the view. ``bytes_read`` counts
+        them.
+        """
         place = self._places[name]
-        return np.memmap(
+        view = np.memmap(
             place.file, DTYPES[place.dtype], "r", place.offset, place.shape or (1,)
-        ).reshape(place.shape)
+        ).reshape(place.shape)[index]
+        self.bytes_read += view.nbytes
+        return view
 
 
 def _json_object(file: Path, data: bytes) -> dict:

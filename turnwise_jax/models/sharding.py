@@ -15,6 +15,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.lora import A, is_adapter
 from turnwise_jax.models.params import Path, named, replaced
 
 LOGICAL_AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
@@ -50,7 +51,10 @@ CACHE = PartitionSpec(None, ROWS, "tensor")  # [layers, rows, key-value heads, s
 
 
 def logical_axes(path: Path) -> tuple[str | None, ...]:
-    """The logical axis of each dimension of one parameter."""
+    """The logical axis of each dimension of one parameter; adapters split as their kernel does."""
+    if is_adapter(path):
+        *stack, inputs, outputs = logical_axes((*path[:-1], "kernel"))
+        return (*stack, inputs, None) if path[-1] == A else (*stack, None, outputs)
     name = "/".join(path)
     for pattern, axes in LOGICAL_AXES:
         if re.fullmatch(pattern, name):

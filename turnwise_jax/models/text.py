@@ -15,7 +15,7 @@ from turnwise_jax.models.rope import multi_axis_table
 class Text(nnx.Module):
     """Embedding, decoder and head; with tied weights the head is the embedding transposed."""
 
-    def __init__(self, build: Build, text: DecoderConfig, *, tied: bool, remat: bool):
+    def __init__(self, build: Build, text: DecoderConfig, *, tied: bool, remat: str):
         self.config = text
         self.embed = Embedding(build, text.vocab_size, text.hidden_size, text.initializer_range)
         self.decoder = Decoder(build, text, remat=remat)

@@ -1,7 +1,8 @@
 """Parameters <-> checkpoint tensors: the name table's row, and how a row is read and written.
 
-A family lists one :class:`Entry` per parameter. Reading goes straight from the memory-mapped file
-into the stacked array, a tensor at a time; writing goes back the same way.
+A family lists one :class:`Entry` per parameter. Reading goes from the memory-mapped file to the
+devices, a tensor at a time, and into its layer of the stacked array there; writing goes back the
+same way.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
-from jax.typing import DTypeLike
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.params import Path, named, replaced
+from turnwise_jax.models.lora import A, B, Lora, merged_kernel
+from turnwise_jax.models.params import Path, named
 from turnwise_jax.models.safetensors import Checkpoint, Tensor
 
 
@@ -51,9 +55,16 @@ class Entry:
             inner = (int(np.prod(self.shape[1:])), self.shape[0])
         return inner if self.layers is None else (self.layers, *inner)
 
-    def to_param(self, tensor: np.ndarray) -> np.ndarray:
-        """File layout -> parameter layout (one layer)."""
-        return tensor.reshape(self.shape[0], -1).T if self.matrix else tensor
+    def block(self, index: tuple[slice, ...]) -> tuple[slice, ...]:
+        """Where a block of the parameter (one layer of it) lies in the tensor.
+
+        Columns of a matrix whose tensor has more than two axes cannot be told apart there: such a
+        block is all of its rows.
+        """
+        if not self.matrix:
+            return index
+        inner = (index[0],) if len(self.shape) == 2 else (slice(None),) * (len(self.shape) - 1)
+        return (index[1], *inner)
 
     def to_tensor(self, value: np.ndarray) -> np.ndarray:
         """Parameter layout (one layer) -> file layout."""
@@ -96,43 +107,79 @@ def read_params(
     entries: Sequence[Entry],
     checkpoint: Checkpoint,
     spelling: Mapping[str, str],
-    abstract: nnx.State,
-    param_dtype: DTypeLike,
-    shardings: nnx.State | None = None,
-) -> nnx.State:
-    """Fill ``abstract`` from the checkpoint, cast to ``param_dtype``.
+    abstract: Mapping[Path, jax.ShapeDtypeStruct],
+    shardings: Mapping[Path, Sharding] | None = None,
+) -> dict[Path, jax.Array]:
+    """Every parameter in the dtype of ``abstract``, read one tensor at a time.
 
-    With ``shardings`` (a pytree like ``abstract``) a process reads only its own devices' blocks.
+    With ``shardings`` a process reads only its own devices' blocks. The host never holds more than
+    one tensor: each goes to its devices, and into its place in the stack of layers there.
     """
-    places = {} if shardings is None else named(shardings)
-    dtype = np.dtype(param_dtype)
-    values = {
-        entry.path: _read(entry, checkpoint, spelling, dtype, places.get(entry.path))
+    reader = _Reader(checkpoint, spelling)
+    default = SingleDeviceSharding(jax.devices()[0])
+    return {
+        entry.path: reader.read(
+            entry,
+            np.dtype(abstract[entry.path].dtype),
+            default if shardings is None else shardings[entry.path],
+        )
         for entry in entries
     }
-    return replaced(abstract, values)
 
 
-def _read(entry, checkpoint, spelling, dtype, sharding) -> jax.Array:
-    def block(index: tuple[slice, ...]) -> np.ndarray:
-        spans = [s.indices(n)[:2] for s, n in zip(index, entry.param_shape, strict=True)]
-        out = np.empty([stop - start for start, stop in spans], dtype)
-        inner = index if entry.layers is None else index[1:]
-        first = 0 if entry.layers is None else spans[0][0]
-        rows = [out] if entry.layers is None else list(out)
-        for i, row in enumerate(rows):
-            tensor = checkpoint.read(spelling[entry.names[first + i]])
-            row[...] = entry.to_param(tensor)[inner]
+class _Reader(NamedTuple):
+    checkpoint: Checkpoint
+    spelling: Mapping[str, str]
+
+    def read(self, entry: Entry, dtype: np.dtype, sharding: Sharding) -> jax.Array:
+        shape = entry.param_shape
+        blocks: dict[tuple[tuple[int, int], ...], list[jax.Device]] = {}
+        for device, index in sharding.addressable_devices_indices_map(shape).items():
+            spans = tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
+            blocks.setdefault(spans, []).append(device)
+        arrays = [
+            array
+            for spans, devices in blocks.items()
+            for array in self._block(entry, dtype, spans, devices)
+        ]
+        return jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+
+    def _block(
+        self,
+        entry: Entry,
+        dtype: np.dtype,
+        spans: tuple[tuple[int, int], ...],
+        devices: Sequence[jax.Device],
+    ) -> list[jax.Array]:
+        """One block of a parameter on each of ``devices``."""
+        inner = spans if entry.layers is None else spans[1:]
+        where = entry.block(tuple(slice(*span) for span in inner))
+        first, last = (0, 1) if entry.layers is None else spans[0]
+        lead = () if entry.layers is None else (last - first,)
+        rows = slice(*inner[0]) if entry.matrix and len(entry.shape) > 2 else slice(None)
+        sizes = tuple(stop - start for start, stop in inner)
+        out = [jnp.zeros((*lead, *sizes), dtype, device=device) for device in devices]
+        for layer in range(first, last):
+            tensor = self.checkpoint.read(self.spelling[entry.names[layer]], where)
+            if entry.matrix:
+                tensor = tensor.reshape(tensor.shape[0], -1)[:, rows]
+            at = layer - first if lead else None
+            # Waiting keeps the next tensor from being read while this one is still in flight.
+            for i, device in enumerate(devices):
+                placed = jax.device_put(tensor, device)
+                out[i] = jax.block_until_ready(_insert(out[i], placed, at, entry.matrix))
         return out
 
-    shape = entry.param_shape
-    if sharding is None:
-        return jnp.asarray(block((slice(None),) * len(shape)))
-    return jax.make_array_from_callback(shape, sharding, block)
+
+@partial(jax.jit, static_argnums=3, donate_argnums=0)
+def _insert(into: jax.Array, tensor: jax.Array, layer: int | None, matrix: bool) -> jax.Array:
+    """``into`` with a tensor of the file as its layer, or as all of it."""
+    value = (tensor.T if matrix else tensor).astype(into.dtype)
+    return value if layer is None else jax.lax.dynamic_update_index_in_dim(into, value, layer, 0)
 
 
-def tensors(entries: Sequence[Entry], params: nnx.State) -> list[Tensor]:
-    """Every tensor still to be written, in table order."""
+def tensors(entries: Sequence[Entry], params: nnx.State, lora: Lora | None = None) -> list[Tensor]:
+    """Every tensor still to be written, in table order; adapters are merged into their kernels."""
     values, out = named(params), []
     for entry in entries:
         value = values[entry.path]
@@ -141,11 +188,20 @@ def tensors(entries: Sequence[Entry], params: nnx.State) -> list[Tensor]:
                 f"shape {list(value.shape)}, {list(entry.param_shape)} expected",
                 field="/".join(entry.path),
             )
+        parts = [value]
+        if (adapter := (*entry.path[:-1], A)) in values and entry.path[-1] == "kernel":
+            parts += [values[adapter], values[*entry.path[:-1], B]]
         for layer, name in enumerate(entry.names):
-            fetch = functools.partial(_fetch, entry, value, layer)
+            fetch = functools.partial(_fetch, entry, parts, layer, lora)
             out.append(Tensor(name, entry.shape, np.dtype(value.dtype), fetch))
     return out
 
 
-def _fetch(entry: Entry, value: jax.Array, layer: int) -> np.ndarray:
-    return entry.to_tensor(np.asarray(value if entry.layers is None else value[layer]))
+def _fetch(entry: Entry, parts: Sequence[jax.Array], layer: int, lora: Lora | None) -> np.ndarray:
+    """One layer of a parameter, or all of it, as a tensor of the file."""
+    value, *adapter = parts if entry.layers is None else [part[layer] for part in parts]
+    if adapter:
+        if lora is None:
+            raise InputError("has an adapter, but is saved without one", field="/".join(entry.path))
+        value = merged_kernel(value, *adapter, lora.scale)
+    return entry.to_tensor(np.asarray(value))

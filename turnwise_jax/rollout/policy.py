@@ -57,7 +57,7 @@ class Policy:
           directory: config.json, weights, tokenizer and preprocessor files.
           dtype: compute dtype.
           param_dtype: dtype of the parameters.
-          remat: "none", or "full" to recompute each layer in the backward pass.
+          remat: what the backward pass recomputes, see ``scan_layers``.
 
         Raises:
           InputError: a file is missing or wrong, or the parts do not belong together.

@@ -34,7 +34,7 @@ def _shared() -> dict[str, Any]:
             "dtype": "bfloat16",  # compute
             "param_dtype": "float32",  # master weights and moments
             "freeze": ("vision",),  # top-level parameter groups left untouched
-            "remat": "full",  # "none" or "full": recompute a decoder layer in the backward pass
+            "remat": "full",  # recomputed in the backward pass: "none", "dots" (all but those), "full"
             "logprob_chunk": 8192,  # vocabulary entries per block of the log-prob kernel
         },
         "data": {

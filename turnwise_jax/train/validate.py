@@ -16,7 +16,7 @@ from turnwise_jax.train.config import algorithm_settings, rl_config, sft_config
 CHOICES = {
     "policy.dtype": ("float32", "bfloat16"),
     "policy.param_dtype": ("float32", "bfloat16"),
-    "policy.remat": ("none", "full"),
+    "policy.remat": ("none", "dots", "full"),
     "data.source": tuple(DATASETS),
     "data.on_bad_record": ("raise", "skip"),
     "optimizer.schedule": ("constant", "cosine"),

@@ -241,7 +241,7 @@ class Merger(nnx.Module):
 class Vision(nnx.Module):
     """Patches of the slices -> features of the merged tokens."""
 
-    def __init__(self, build: Build, config: Config, *, remat: bool):
+    def __init__(self, build: Build, config: Config, *, remat: str):
         vision = config.vision
         stacked = Build(build.rngs, build.dtype, build.param_dtype, (vision.depth,))
         self.config = config

@@ -33,11 +33,11 @@ class Model(PolicyNetwork):
           rngs: random source of the initial weights.
           dtype: compute dtype.
           param_dtype: dtype of the stored parameters.
-          remat: "full" recomputes each layer in the backward pass.
+          remat: what the backward pass recomputes; see ``scan_layers``.
         """
         build = Build(rngs, dtype, param_dtype)
         super().__init__(build, config, remat=remat)
-        self.vision = Vision(build, config, remat=remat == "full")
+        self.vision = Vision(build, config, remat=remat)
 
     def _encode(
         self, media: MediaInput, *, every_layer: bool = False

@@ -204,7 +204,7 @@ class Encoded(NamedTuple):
 class Vision(nnx.Module):
     """Patches of the slices -> features of the merged tokens."""
 
-    def __init__(self, build: Build, config: Config, *, remat: bool):
+    def __init__(self, build: Build, config: Config, *, remat: str):
         vision = config.vision
 
         def stacked(count: int) -> Build:
