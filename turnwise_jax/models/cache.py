@@ -55,6 +55,17 @@ def empty_cache(
     return KVCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros(batch, jnp.int32))
 
 
+# Batched over rows by name, so that a compiler that splits rows and heads over devices need not move
+# any of it; a plain ``at[:, rows, :, slots].set`` makes it gather the whole cache.
+_ROW_SCATTER = jax.lax.ScatterDimensionNumbers(
+    update_window_dims=(0, 2, 4),
+    inserted_window_dims=(3,),
+    scatter_dims_to_operand_dims=(3,),
+    operand_batching_dims=(1,),
+    scatter_indices_batching_dims=(0,),
+)
+
+
 def _write(cache: jax.Array, chunk: jax.Array, length: jax.Array, count: jax.Array) -> jax.Array:
     """``cache`` with ``chunk[:, b, :, :count[b]]`` at slot ``length[b]`` of each row.
 
@@ -64,6 +75,11 @@ def _write(cache: jax.Array, chunk: jax.Array, length: jax.Array, count: jax.Arr
     index = jnp.arange(chunk.shape[3])[None, :]
     used = index < count[:, None]
     slots = jnp.where(used, length[:, None] + index, cache.shape[3] + index)
-    rows = jnp.arange(cache.shape[1])[:, None]
-    update = jnp.transpose(chunk, (1, 3, 0, 2, 4)).astype(cache.dtype)
-    return cache.at[:, rows, :, slots].set(update, mode="drop", unique_indices=True)
+    return jax.lax.scatter(
+        cache,
+        slots[..., None],
+        chunk.astype(cache.dtype),
+        _ROW_SCATTER,
+        unique_indices=True,
+        mode=jax.lax.GatherScatterMode.FILL_OR_DROP,
+    )

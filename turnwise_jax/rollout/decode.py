@@ -98,10 +98,13 @@ def begin(
     graphdef: nnx.GraphDef,
     group_size: int,
     capacity: int,
+    copies: int = 1,
 ) -> State:
     """Prefills each prompt's context once and copies it for the prompt's G rollouts.
 
-    The last context token stays pending, so that the first turn is a turn like any other.
+    The last context token stays pending, so that the first turn is a turn like any other. Where
+    there are fewer prompts than devices to share them, each comes ``copies`` times in a row and
+    every copy's context is prefilled, for an equal share of its rollouts.
 
     Args:
       media: encoded frames and sounds, None if the batch has none.
@@ -109,9 +112,11 @@ def begin(
       seed, step, prompt: uint32 scalars and ``[B]``: the randomness of the rollouts.
       group_size: G.
       capacity: cache slots of a rollout.
+      copies: how often each prompt comes; divides G.
     """
     model = nnx.merge(graphdef, params)
     batch, width = context.tokens.shape
+    share = group_size // copies
     last = (context.length - 1)[:, None]
     _, cache = model(
         context.tokens,
@@ -124,11 +129,11 @@ def begin(
     )
     pending = jnp.take_along_axis(context.tokens, last, axis=1)
     return State(
-        cache=cache.repeat(group_size),
-        pending=jnp.repeat(jnp.pad(pending, ((0, 0), (0, PENDING - 1))), group_size, axis=0),
-        pending_length=jnp.ones(batch * group_size, jnp.int32),
-        position=jnp.repeat(context.span - 1, group_size),
-        key=rollout_keys(seed, step, prompt, group_size),
+        cache=cache.repeat(share),
+        pending=jnp.repeat(jnp.pad(pending, ((0, 0), (0, PENDING - 1))), share, axis=0),
+        pending_length=jnp.ones(batch * share, jnp.int32),
+        position=jnp.repeat(context.span - 1, share),
+        key=rollout_keys(seed, step, prompt, group_size, copies=copies),
         turn=jnp.zeros((), jnp.int32),
     )
 
@@ -149,7 +154,8 @@ def take_turn(
     Args:
       allowed: bool ``[V]``, ids that may be sampled.
       chunk: the user turn; of length 0 for the first one, which ends the context.
-      active: bool ``[B]``, prompts that have this turn. The others' rows stay as they are.
+      active: bool ``[B]``, prompts (or copies of them) that have this turn. The others' rows stay
+        as they are.
     """
     model = nnx.merge(graphdef, params)
     group_size = state.position.shape[0] // active.shape[0]

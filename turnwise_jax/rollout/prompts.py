@@ -133,7 +133,8 @@ def media_batch(
     firsts = []
     for example in examples:
         _check_slots(example, policy, shapes.slots)
-        firsts.append(First(len(slices), len(sounds)))
+        before = First(shapes.part * shapes.slices, shapes.part * shapes.sounds)
+        firsts.append(First(before.slice + len(slices), before.sound + len(sounds)))
         slices.extend(example.slices)
         sounds.extend(example.sound_slices)
     if not (shapes.slices or shapes.sounds):
@@ -158,7 +159,7 @@ def piece_media_index(
         len(piece.tokens),
         piece.media,
         policy.config.merge,
-        FeatureRows(shapes.slices, tokens, policy.config.sound_tokens),
+        FeatureRows(shapes.slices * shapes.parts, tokens, policy.config.sound_tokens),
         first_slice=first.slice,
         first_sound=first.sound,
     )

@@ -101,19 +101,24 @@ def prompt_seed(identity: str) -> int:
     return zlib.crc32(identity.encode())
 
 
-def rollout_keys(seed: Array, step: Array, prompt_B: Array, group_size: int) -> Array:
+def rollout_keys(
+    seed: Array, step: Array, prompt_B: Array, group_size: int, *, copies: int = 1
+) -> Array:
     """Keys of all rollouts, ``[B * G]`` in (b, g) order, from (seed, step, prompt, rollout).
 
-    Turn and token are folded in later by :func:`fold_in`.
+    Turn and token are folded in later by :func:`fold_in`. With ``copies`` each prompt comes that
+    often in a row, ``[B * copies]``, and each copy stands for an equal share of its rollouts.
     """
     step_key = jax.random.fold_in(jax.random.key(seed), step)
+    share = group_size // copies
 
     def of(prompt, rollout):
         return jax.random.fold_in(jax.random.fold_in(step_key, prompt), rollout)
 
+    first_B = share * (jnp.arange(prompt_B.shape[0]) % copies)
+    rollout_BG = first_B[:, None] + jnp.arange(share)[None]
     over_group = jax.vmap(of, in_axes=(None, 0))
-    keys_BG = jax.vmap(over_group, in_axes=(0, None))(prompt_B, jnp.arange(group_size))
-    return keys_BG.reshape(-1)
+    return jax.vmap(over_group)(prompt_B, rollout_BG).reshape(-1)
 
 
 def fold_in(keys_N: Array, number: Array) -> Array:

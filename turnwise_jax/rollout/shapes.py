@@ -48,7 +48,8 @@ class Shapes(NamedTuple):
     most decisions. ``new_tokens``: L, most sampled tokens of a turn, the end marker included.
     ``cache``: slots of one rollout over all its turns. ``slices``: most vision slices of all
     prompts together, ``sounds``: most audio slices, 0 where there are none. ``slots``: room of one
-    vision slice, from the model family's ``slots_for``; None without any.
+    vision slice, from the model family's ``slots_for``; None without any. ``part``, ``parts``: which
+    of several such batches this is, where they are laid end to end: media count from the first.
     """
 
     batch: int
@@ -60,6 +61,8 @@ class Shapes(NamedTuple):
     slices: int
     slots: Any
     sounds: int = 0
+    part: int = 0
+    parts: int = 1
 
     @classmethod
     def for_dialogues(
@@ -126,8 +129,8 @@ class RowNeed(NamedTuple):
 class RowShapes(NamedTuple):
     """One bucket of supervised rows.
 
-    ``batch``: N. ``length``: T. ``actions``: A. ``turns``: K. ``slices``, ``slots``, ``sounds``: as
-    in :class:`Shapes`.
+    ``batch``: N. ``length``: T. ``actions``: A. ``turns``: K. ``slices``, ``slots``, ``sounds``,
+    ``part``, ``parts``: as in :class:`Shapes`.
     """
 
     batch: int
@@ -137,6 +140,8 @@ class RowShapes(NamedTuple):
     slices: int
     slots: Any
     sounds: int = 0
+    part: int = 0
+    parts: int = 1
 
     @classmethod
     def for_dialogues(
@@ -172,6 +177,19 @@ class RowShapes(NamedTuple):
 
 Need = TypeVar("Need", RolloutNeed, RowNeed)
 Bucket = TypeVar("Bucket", Shapes, RowShapes)
+
+
+def shared(buckets: Sequence[Bucket], split: int, part: int, parts: int) -> tuple[Bucket, ...]:
+    """The buckets as one of ``parts`` shares, with media that come apart into ``split``."""
+    return tuple(
+        bucket._replace(
+            slices=_round_up(bucket.slices, split),
+            sounds=_round_up(bucket.sounds, split),
+            part=part,
+            parts=parts,
+        )
+        for bucket in buckets
+    )
 
 
 def choose(

@@ -14,7 +14,9 @@ from flax import nnx
 
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.cache import KVCache
 from turnwise_jax.rollout.decode import Rule, State, TurnOutput, begin, encode, take_turn
+from turnwise_jax.rollout.placement import Placement
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import PromptBatch, empty_batch, prompt_batch
 from turnwise_jax.rollout.sampling import Sampling
@@ -63,41 +65,60 @@ class TurnResult(NamedTuple):
 class StreamEngine:
     """Compiled rollouts of one policy structure; parameters are arguments of every call.
 
-    One compilation of three functions (frames, context, turn) per shape bucket and group size.
+    One compilation of three functions (frames, context, turn) per shape bucket and group size. Rows
+    and the cache are split over the mesh; features are whole on every device.
     """
 
-    def __init__(self, policy: Policy, sampling: Sampling, shapes: Shapes | Sequence[Shapes]):
+    def __init__(
+        self,
+        policy: Policy,
+        sampling: Sampling,
+        shapes: Shapes | Sequence[Shapes],
+        placement: Placement | None = None,
+    ):
         """
         Args:
           policy: structure, tokenizer and preprocessing; its parameters are not used.
           sampling: how tokens are chosen.
-          shapes: one bucket, or several, the smallest first.
+          shapes: one bucket, or several, the smallest first. ``batch`` counts this process's
+            prompts.
+          placement: where rows live; on one device if None.
         """
         self.policy = policy
         self.sampling = sampling
         self.buckets = (shapes,) if isinstance(shapes, Shapes) else tuple(shapes)
         if len({bucket.new_tokens for bucket in self.buckets}) != 1:
             raise InputError("must be the same in every bucket", field="new_tokens")
-        self._allowed = jnp.asarray(policy.allowed)
-        graphdef = policy.graphdef
-        self._encode = jax.jit(partial(encode, graphdef=graphdef))
+        self.placement = placement or Placement.on_one_device()
+        self._allowed = policy.allowed
+        graphdef, rows = policy.graphdef, self.placement.rows
+        state = _state_shardings(self.placement)
+        self._encode = jax.jit(
+            partial(encode, graphdef=graphdef), out_shardings=self.placement.whole
+        )
         self._begin = jax.jit(
-            partial(begin, graphdef=graphdef), static_argnames=("group_size", "capacity")
+            partial(begin, graphdef=graphdef),
+            static_argnames=("group_size", "capacity", "copies"),
+            out_shardings=state,
         )
         self._turn = jax.jit(
-            partial(take_turn, graphdef=graphdef), static_argnames="rule", donate_argnames="state"
+            partial(take_turn, graphdef=graphdef),
+            static_argnames="rule",
+            donate_argnames="state",
+            out_shardings=(state, rows),
         )
 
-    def prepare(self, examples: Sequence[Example]) -> PromptBatch:
-        """The examples in the smallest bucket that holds them.
+    def prepare(self, examples: Sequence[Example], *, smallest: int = 0) -> PromptBatch:
+        """The examples in the smallest bucket that holds them, from bucket ``smallest`` on.
 
         Raises:
           InputError: naming the dialogue that fits none.
         """
-        return prompt_batch(examples, self.policy, self.buckets)
+        return prompt_batch(examples, self.policy, self.buckets[smallest:])
 
     def warm_up(self, params: nnx.State, *, group_size: int) -> None:
         """Compiles every bucket by running it on an empty batch."""
+        params = self.placement.settled(params)
         for shapes in self.buckets:
             prompts = empty_batch(self.policy, shapes)
             media, state = self._start(params, prompts, group_size, 0, 0)
@@ -111,6 +132,7 @@ class StreamEngine:
         group_size: int,
         seed: int,
         step: int = 0,
+        depth: int | None = None,
     ) -> Rollouts:
         """Runs G rollouts of every prompt to their last turn.
 
@@ -122,19 +144,21 @@ class StreamEngine:
           examples: prompts, or what :meth:`prepare` made of them.
           group_size: G.
           seed, step: of the randomness; 32 bits each.
+          depth: turns to run, if not this batch's own: the deepest batch's of all processes.
         """
         if group_size < 1:
             raise InputError(f"must be at least 1, not {group_size}", field="group_size")
         prompts = examples if isinstance(examples, PromptBatch) else self.prepare(examples)
-        outputs = [out for _, out in self._turns(params, prompts, group_size, seed, step)]
-        return self._collect(prompts, jax.device_get(outputs), group_size)
+        turns = self._turns(params, prompts, group_size, seed, step, depth or prompts.depth)
+        outputs = self.placement.own([out for _, out in turns])
+        return self._collect(prompts, outputs, group_size)
 
     def stream(
         self, params: nnx.State, example: Example, *, seed: int = 0, step: int = 0
     ) -> Iterator[TurnResult]:
         """One rollout of one dialogue; yields each decision as soon as it is made."""
         prompts = self.prepare([example])
-        for k, out in self._turns(params, prompts, 1, seed, step):
+        for k, out in self._turns(params, prompts, 1, seed, step, prompts.depth):
             row = jax.tree.map(lambda array: array[0], jax.device_get(out))
             ids = row.tokens[: row.length]
             yield TurnResult(
@@ -147,11 +171,18 @@ class StreamEngine:
             )
 
     def _turns(
-        self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int
+        self,
+        params: nnx.State,
+        prompts: PromptBatch,
+        group_size: int,
+        seed: int,
+        step: int,
+        depth: int,
     ) -> Iterator[tuple[int, TurnOutput]]:
         """Turn by turn; nothing here waits for the device."""
+        params = self.placement.settled(params)
         media, state = self._start(params, prompts, group_size, seed, step)
-        for k in range(prompts.depth):
+        for k in range(depth):
             state, out = self._advance(params, media, state, prompts, k)
             yield k, out
 
@@ -160,24 +191,41 @@ class StreamEngine:
     ) -> tuple[State, TurnOutput]:
         limit = prompts.shapes.new_tokens
         rule = Rule(self.sampling, self.policy.vocab.im_end, limit)
-        chunk, active = prompts.turn(k), prompts.turn_mask[:, k]
+        chunk, active = self._per_prompt((prompts.turn(k), prompts.turn_mask[:, k]))
         return self._turn(params, media, self._allowed, state, chunk, active, rule=rule)
 
     def _start(
         self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int
     ) -> tuple[Any, State]:
-        media = None if prompts.media is None else self._encode(params, prompts.media)
+        copies = self.placement.copies(prompts.shapes.batch)
+        if group_size % copies:
+            raise InputError(
+                f"{prompts.shapes.batch} prompts of {group_size} rollouts are no equal parts for "
+                f"{self.placement.own_row_parts} devices",
+                field="group_size",
+            )
+        media = prompts.media
+        if media is not None:
+            media = self._encode(params, self.placement.split(media))
+        context, prompt = self._per_prompt((prompts.context, prompts.seed))
         state = self._begin(
             params,
             media,
-            prompts.context,
+            context,
             np.uint32(seed % 2**32),
             np.uint32(step % 2**32),
-            prompts.seed,
+            prompt,
             group_size=group_size,
             capacity=prompts.shapes.cache,
+            copies=copies,
         )
         return media, state
+
+    def _per_prompt(self, tree: Any) -> Any:
+        """Arrays with one entry per prompt, on the devices that have the prompt's rows."""
+        batch = jax.tree.leaves(tree)[0].shape[0]
+        copies = self.placement.copies(batch)
+        return self.placement.split(jax.tree.map(lambda x: np.repeat(x, copies, axis=0), tree))
 
     def _collect(
         self, prompts: PromptBatch, outputs: Sequence[TurnOutput], group_size: int
@@ -216,3 +264,16 @@ class StreamEngine:
         """The reply that ids spell, without the end marker and blanks around it."""
         vocab = self.policy.vocab
         return vocab.decode(ids[ids != vocab.im_end]).strip()
+
+
+def _state_shardings(placement: Placement) -> State:
+    """Where each part of a rollout's state lives."""
+    rows = placement.rows
+    return State(
+        cache=KVCache(placement.cache, placement.cache, rows),
+        pending=rows,
+        pending_length=rows,
+        position=rows,
+        key=rows,
+        turn=placement.whole,
+    )

@@ -1,0 +1,108 @@
+"""Where a batch lives on a mesh: rows split over ``data`` and ``fsdp``, all else whole.
+
+Each process holds its own rows as NumPy arrays. Together, in the order of the mesh, they are the
+rows of the global arrays that compiled functions take and give. With one process that is all of
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from turnwise_jax.models.sharding import BATCH, CACHE, ROWS
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Shardings on one mesh, and arrays in and out of them.
+
+    Attributes:
+      mesh: with the axes ``data``, ``fsdp`` and ``tensor``.
+      processes: how many fill the mesh together.
+    """
+
+    mesh: Mesh
+    processes: int = 1
+
+    @classmethod
+    def on_one_device(cls) -> Placement:
+        """Everything on the first device of this process."""
+        kinds = (AxisType.Auto,) * 3
+        devices = jax.local_devices()[:1]
+        return cls(jax.make_mesh((1, 1, 1), (*ROWS, "tensor"), axis_types=kinds, devices=devices))
+
+    @cached_property
+    def rows(self) -> NamedSharding:
+        """Of what has one entry per row, or per slice of media."""
+        return NamedSharding(self.mesh, BATCH)
+
+    @cached_property
+    def cache(self) -> NamedSharding:
+        """Of keys and values, ``[layers, rows, key-value heads, slots, width]``."""
+        return NamedSharding(self.mesh, CACHE)
+
+    @cached_property
+    def whole(self) -> NamedSharding:
+        """Of what every device has a copy of."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    @property
+    def row_parts(self) -> int:
+        """Parts that a batch's rows are split into."""
+        return math.prod(self.mesh.shape[axis] for axis in ROWS)
+
+    @property
+    def own_row_parts(self) -> int:
+        """Those of them that belong to this process."""
+        return self.row_parts // self.processes
+
+    def copies(self, prompts: int) -> int:
+        """How often each of this process's prompts is repeated so that all parts get as many.
+
+        Divides the group size wherever the parts share the rows, ``prompts * group_size``, evenly.
+        """
+        return self.own_row_parts // math.gcd(prompts, self.own_row_parts)
+
+    def settled(self, params: Any) -> Any:
+        """Parameters bound to the device if there is but one; on a mesh they already are.
+
+        Whether an array is bound is part of what a compilation depends on.
+        """
+        return jax.device_put(params, self.whole) if self.mesh.size == 1 else params
+
+    def split(self, tree: Any) -> Any:
+        """This process's rows ``[n, ...]`` as global arrays of all processes' rows."""
+        return jax.tree.map(self._split, tree)
+
+    def split_shapes(self, tree: Any) -> Any:
+        """What ``split`` would give, without values."""
+
+        def shape(array: Any) -> jax.ShapeDtypeStruct:
+            whole = (array.shape[0] * self.processes, *array.shape[1:])
+            return jax.ShapeDtypeStruct(whole, array.dtype, sharding=self.rows)
+
+        return jax.tree.map(shape, tree)
+
+    def _split(self, array: np.ndarray) -> jax.Array:
+        if self.rows.is_fully_addressable:
+            return jax.device_put(array, self.rows)
+        return jax.make_array_from_process_local_data(self.rows, np.asarray(array))
+
+    def own(self, tree: Any) -> Any:
+        """This process's rows of global arrays, as NumPy arrays; waits for them."""
+        if self.rows.is_fully_addressable:
+            return jax.device_get(tree)
+        return jax.tree.map(_own_rows, tree)
+
+
+def _own_rows(array: jax.Array) -> np.ndarray:
+    """Shards in the order of their rows; devices of the ``tensor`` axis hold the same ones."""
+    parts = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}
+    return np.concatenate([np.asarray(parts[first]) for first in sorted(parts)])
