@@ -324,3 +324,15 @@ def test_state_is_a_plain_optax_state():
     after, _ = step_of()(state, batch)
     toy.assert_close(after.trained, optax.apply_updates(state.trained, updates), 1e-6)
     assert isinstance(after.params, nnx.State)
+
+
+def test_moments_may_be_kept_in_bfloat16():
+    exact = step_of()(toy.state(), toy.batch())[0]
+    state = toy.state(moments_dtype="bfloat16")
+    after, _ = step_of(moments_dtype="bfloat16")(state, toy.batch())
+    for opt_state in (state.opt_state, after.opt_state):
+        moments = [x for x in jax.tree.leaves(opt_state) if x.ndim]
+        assert {x.dtype for x in moments} == {jnp.dtype("bfloat16")}
+    # The first update is computed in float32: how moments are kept matters from the second on.
+    toy.assert_equal(after.trained, exact.trained)
+    assert count_of(after.opt_state) == 1

@@ -94,6 +94,7 @@ def optimizer(steps: int = 100, **changes) -> Optimizer:
     fields = {
         "learning_rate": 1e-2, "schedule": "constant", "warmup_steps": 0, "weight_decay": 0.01,
         "clip_norm": 1.0, "b1": 0.9, "b2": 0.999, "eps": 1e-8,
+        "moments_dtype": "float32",
     }  # fmt: skip
     return make_optimizer(ConfigDict({**fields, **changes}), steps)
 

@@ -44,7 +44,8 @@ class Lora:
     @classmethod
     def from_config(cls, fields: Mapping[str, Any]) -> Lora | None:
         """From ``policy.lora`` of a config; None if its rank is 0."""
-        return cls(fields["rank"], fields["alpha"], fields["targets"]) if fields["rank"] else None
+        rank, alpha, targets = (fields[name] for name in ("rank", "alpha", "targets"))
+        return cls(rank, alpha, targets) if rank else None
 
 
 def is_adapter(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from turnwise_jax.data.tokens import Vocab
 from turnwise_jax.errors import InputError
 from turnwise_jax.models import MODELS
 from turnwise_jax.models import io as checkpoints
+from turnwise_jax.models.lora import Lora
+from turnwise_jax.models.params import Path as ParamPath
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +34,7 @@ class Policy:
       config: the model family's configuration.
       family: the model family's package, an entry of ``MODELS``.
       vocab, spec, template: tokenizer, frame preprocessing and chat format.
+      lora: how the parameters' adapters are applied, None without any.
     """
 
     directory: Path
@@ -41,6 +45,7 @@ class Policy:
     vocab: Vocab
     spec: FrameSpec
     template: ChatTemplate
+    lora: Lora | None = None
 
     @classmethod
     def load(
@@ -48,16 +53,22 @@ class Policy:
         directory: str | os.PathLike[str],
         *,
         dtype: DTypeLike = "float32",
-        param_dtype: DTypeLike = "float32",
+        param_dtype: DTypeLike | Callable[[ParamPath], DTypeLike] = "float32",
         remat: str = "none",
+        lora: Lora | None = None,
+        seed: int = 0,
+        shardings: Callable[[nnx.State, Any], nnx.State] | None = None,
     ) -> Policy:
         """Reads a Hugging Face checkpoint directory.
 
         Args:
           directory: config.json, weights, tokenizer and preprocessor files.
           dtype: compute dtype.
-          param_dtype: dtype of the parameters.
+          param_dtype: dtype of the parameters, or a function of their names.
           remat: what the backward pass recomputes, see ``scan_layers``.
+          lora: adapters to add; they are part of the parameters.
+          seed: of the adapters' first values.
+          shardings: where the parameters go, see ``models.io.load``; one device by default.
 
         Raises:
           InputError: a file is missing or wrong, or the parts do not belong together.
@@ -65,7 +76,13 @@ class Policy:
         vocab = Vocab.from_pretrained(directory)
         spec = FrameSpec.from_pretrained(directory)
         graphdef, params, config = checkpoints.load(
-            directory, dtype=dtype, param_dtype=param_dtype, remat=remat
+            directory,
+            dtype=dtype,
+            param_dtype=param_dtype,
+            remat=remat,
+            lora=lora,
+            seed=seed,
+            shardings=shardings,
         )
         policy = cls(
             directory=Path(directory),
@@ -76,12 +93,13 @@ class Policy:
             vocab=vocab,
             spec=spec,
             template=ChatTemplate(vocab, spec),
+            lora=lora,
         )
         policy._check()
         return policy
 
     def save(self, directory: str | os.PathLike[str], params: nnx.State | None = None) -> None:
-        """Writes a checkpoint directory that transformers and :meth:`load` read.
+        """Writes a checkpoint directory that transformers and :meth:`load` read, adapters merged.
 
         The tokenizer, preprocessor and other non-weight files are the source directory's.
 
@@ -90,7 +108,7 @@ class Policy:
           params: the parameters; those that were read if None.
         """
         params = self.params if params is None else params
-        checkpoints.save(directory, self.config, params, source=self.directory)
+        checkpoints.save(directory, self.config, params, source=self.directory, lora=self.lora)
 
     @property
     def rows(self) -> int:

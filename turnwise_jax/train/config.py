@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.lora import DECODER
 from turnwise_jax.rewards.judges import judge_fields
 
 
@@ -34,7 +35,10 @@ def _shared() -> dict[str, Any]:
             "dtype": "bfloat16",  # compute
             "param_dtype": "float32",  # master weights and moments
             "freeze": ("vision",),  # top-level parameter groups left untouched
-            "remat": "full",  # recomputed in the backward pass: "none", "dots" (all but those), "full"
+            "frozen_dtype": "same",  # of untrained parameters; "bfloat16" halves a frozen base
+            # Adapters on these projections are trained instead, all else is frozen; rank 0: none.
+            "lora": {"rank": 0, "alpha": 16.0, "targets": DECODER},
+            "remat": "full",  # recomputed backwards: "none", "full", or "dots", all but those
             "logprob_chunk": 8192,  # vocabulary entries per block of the log-prob kernel
         },
         "data": {
@@ -61,6 +65,7 @@ def _shared() -> dict[str, Any]:
             "b1": 0.9,
             "b2": 0.999,
             "eps": 1e-8,
+            "moments_dtype": "float32",  # AdamW's two moments as they are kept
             "accumulate": 1,  # micro-batches per update; same gradient, less memory, faster on CPUs
             "inner_epochs": 1,  # updates per batch of rollouts
         },

@@ -9,11 +9,11 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.checkpoint import Checkpointer
 from turnwise_jax.train.directory import CONFIG, export
 from turnwise_jax.train.loop import CHECKPOINTS
 from turnwise_jax.train.optim import make_optimizer
+from turnwise_jax.train.run import load_policy
 from turnwise_jax.train.state import create_state
 
 
@@ -48,7 +48,7 @@ def convert(
     if step is None or step not in checkpoints.steps():
         there = ", ".join(map(str, checkpoints.steps())) or "none"
         raise InputError(f"has no checkpoint of step {step}; there are: {there}", file=run)
-    policy = Policy.load(config.policy.checkpoint, param_dtype=config.policy.param_dtype)
+    policy = load_policy(config)
     like = create_state(policy.params, make_optimizer(config.optimizer, 1), config.policy.freeze)
     state, _ = checkpoints.restore(step, like)
     checkpoints.close()

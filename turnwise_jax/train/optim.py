@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
@@ -33,14 +35,27 @@ def learning_rate(config: ConfigDict, total_steps: int) -> optax.Schedule:
 def make_optimizer(config: ConfigDict, total_steps: int) -> Optimizer:
     """Clip by global norm, then AdamW (decoupled weight decay on every trained parameter)."""
     schedule = learning_rate(config, total_steps)
+    adam = optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps)
     chain = optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(
-            schedule,
-            b1=config.b1,
-            b2=config.b2,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-        ),
+        kept_in(config.moments_dtype, adam),
+        optax.add_decayed_weights(config.weight_decay),
+        optax.scale_by_learning_rate(schedule),
     )
     return Optimizer(chain.init, chain.update, schedule)
+
+
+def kept_in(dtype: str, transform: optax.GradientTransformation) -> optax.GradientTransformation:
+    """A transformation computed in float32 whose state is kept in ``dtype`` between updates."""
+
+    def cast(tree: Any, to: str) -> Any:
+        def one(leaf: Any) -> Any:
+            return leaf.astype(to) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+        return jax.tree.map(one, tree)
+
+    def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        updates, state = transform.update(cast(grads, "float32"), cast(state, "float32"), params)
+        return updates, cast(state, dtype)
+
+    return optax.GradientTransformation(lambda params: cast(transform.init(params), dtype), update)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
+from flax import nnx
 from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.lora import Lora
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.collect import make_collector
 from turnwise_jax.train.compiled import Update
@@ -29,6 +33,7 @@ from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.loop import Run, fit
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.optim import make_optimizer
+from turnwise_jax.train.state import trained_names
 from turnwise_jax.train.validate import validate
 
 __all__ = ["CONFIG", "EXPORT", "REPORT", "build", "export", "train"]
@@ -60,12 +65,7 @@ def train(config: ConfigDict) -> tuple[Path, bool]:
 
 def _train(config: ConfigDict, directory: Path) -> bool:
     layout = Layout.of(make_mesh(config.mesh))
-    policy = Policy.load(
-        config.policy.checkpoint,
-        dtype=config.policy.dtype,
-        param_dtype=config.policy.param_dtype,
-        remat=config.policy.remat,
-    )
+    policy = load_policy(config, layout.param_shardings)
     data = read_data(config, policy)
     run = build(config, directory, layout, policy, data)
     policy = without_params(policy)
@@ -84,6 +84,29 @@ def _train(config: ConfigDict, directory: Path) -> bool:
         }
         write_report(directory, report)
     return finished
+
+
+def load_policy(
+    config: ConfigDict, shardings: Callable[[nnx.State, Any], nnx.State] | None = None
+) -> Policy:
+    """The policy that ``config.policy`` describes, with its adapters, frozen parts in their dtype.
+
+    Args:
+      shardings: where the parameters go; one device by default.
+    """
+    fields = config.policy
+    lora = Lora.from_config(fields.lora)
+    trains = trained_names(fields.freeze, adapted=lora is not None)
+    frozen = fields.param_dtype if fields.frozen_dtype == "same" else fields.frozen_dtype
+    return Policy.load(
+        fields.checkpoint,
+        dtype=fields.dtype,
+        param_dtype=lambda path: fields.param_dtype if trains(path) else frozen,
+        remat=fields.remat,
+        lora=lora,
+        seed=config.run.seed,
+        shardings=shardings,
+    )
 
 
 def build(config: ConfigDict, directory: Path, layout: Layout, policy: Policy, data: Data) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +11,8 @@ from flax import nnx
 from jax import Array
 
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.lora import is_adapter
+from turnwise_jax.models.params import Path, named
 from turnwise_jax.train.optim import Optimizer
 
 
@@ -53,6 +55,8 @@ class Batch(NamedTuple):
 def split_params(params: nnx.State, freeze: Sequence[str]) -> tuple[nnx.State, nnx.State]:
     """(trained, frozen) by top-level group name, as in ``policy.freeze``.
 
+    With adapters these alone are trained, and ``freeze`` says nothing that they do not.
+
     Raises:
       InputError: a name that the model does not have, or nothing left to train.
     """
@@ -65,8 +69,15 @@ def split_params(params: nnx.State, freeze: Sequence[str]) -> tuple[nnx.State, n
             )
     if set(freeze) >= groups:
         raise InputError("every parameter is frozen", field="policy.freeze")
-    frozen_names = frozenset(freeze)
-    return nnx.split_state(params, lambda path, _: path[0] not in frozen_names, ...)
+    adapted = any(is_adapter(path) for path in named(params))
+    trains = trained_names(freeze, adapted=adapted)
+    return nnx.split_state(params, lambda path, _: trains(path), ...)
+
+
+def trained_names(freeze: Sequence[str], *, adapted: bool) -> Callable[[Path], bool]:
+    """Which parameters are trained: all but the frozen groups, or the adapters alone."""
+    frozen = frozenset(freeze)
+    return is_adapter if adapted else lambda path: path[0] not in frozen
 
 
 def create_state(params: nnx.State, optimizer: Optimizer, freeze: Sequence[str]) -> TrainState:

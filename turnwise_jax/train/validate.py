@@ -16,9 +16,11 @@ from turnwise_jax.train.config import algorithm_settings, rl_config, sft_config
 CHOICES = {
     "policy.dtype": ("float32", "bfloat16"),
     "policy.param_dtype": ("float32", "bfloat16"),
+    "policy.frozen_dtype": ("same", "float32", "bfloat16"),
     "policy.remat": ("none", "dots", "full"),
     "data.source": tuple(DATASETS),
     "data.on_bad_record": ("raise", "skip"),
+    "optimizer.moments_dtype": ("float32", "bfloat16"),
     "optimizer.schedule": ("constant", "cosine"),
     "judge.kind": tuple(JUDGES),
 }
@@ -29,6 +31,7 @@ AT_LEAST = {
     "run.checkpoint_every": 1,
     "run.keep_checkpoints": 1,
     "policy.logprob_chunk": 1,
+    "policy.lora.rank": 0,
     "data.batch_size": 1,
     "data.workers": 0,
     "data.keep_mb": 0,
@@ -54,6 +57,7 @@ AT_LEAST = {
     "reward.prefix_chars": 1,
 }
 ABOVE_ZERO = (
+    "policy.lora.alpha",
     *("optimizer.learning_rate", "optimizer.clip_norm", "optimizer.eps"),
     *("rollout.temperature", "rollout.top_p"),
 )
