@@ -1,27 +1,36 @@
 """The chat template: dialogues to token ids. The only place that knows the chat format.
 
-Qwen2.5-VL's template, built from ids so that user text can never forge a marker::
+Qwen's template, built from ids so that user text can never forge a marker::
 
     <|im_start|>system\\n...<|im_end|>\\n
-    <|im_start|>user\\n<|vision_start|><|image_pad|>...<|vision_end|>...text<|im_end|>\\n
+    <|im_start|>user\\n frames and sound, text<|im_end|>\\n
     <|im_start|>assistant\\n reply <|im_end|>\\n<|im_start|>user\\n ...
 
-A frame is one picture between vision markers; no time is written into the text. Sampled ids are
-kept as they are: the sequence that is trained is the sequence that was sampled.
+How frames and sound are written depends on the model family, see ``data.media_text``. Sampled ids
+are kept as they are: the sequence that is trained is the sequence that was sampled.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from turnwise_jax.data.audio import SoundSpec, sound_frames, sound_slices, sound_tokens
 from turnwise_jax.data.images import FrameSpec
+from turnwise_jax.data.media_text import (
+    HEARING,
+    STYLES,
+    Grid,
+    MediaSpan,
+    TurnMedia,
+    frame_times,
+)
 from turnwise_jax.data.records import Dialogue, Turn, media_groups
 from turnwise_jax.data.tokens import Vocab
+from turnwise_jax.errors import InputError
 
 DEFAULT_SYSTEM = (
     "You are a helpful assistant watching a video as it plays. Frames keep arriving; use them to "
@@ -29,23 +38,7 @@ DEFAULT_SYSTEM = (
     'you have not said yet. If it does not, output "NO REPLY".'
 )
 
-Grid = tuple[int, int, int]
 Reply = tuple[Sequence[int], bool]
-
-
-class MediaSpan(NamedTuple):
-    """Where one image or video stands in a piece of tokens.
-
-    ``start``: offset of its first placeholder. ``grid``: (t, h, w) in patches; it has
-    t*h*w / merge_size**2 placeholders. ``seconds_per_grid``: time one step of t covers (videos).
-    ``slice``: running number, in the dialogue, of its first slice.
-    """
-
-    start: int
-    grid: Grid
-    kind: str
-    seconds_per_grid: float | None
-    slice: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +71,34 @@ class Lengths(NamedTuple):
 
 
 class ChatTemplate:
-    """Turns dialogues into token pieces for one vocabulary and one frame spec.
+    """Turns dialogues into token pieces for one vocabulary and one preprocessing.
 
     ``grids`` is always that of the whole dialogue: one (t, h, w) per image and per video turn, in
-    the order of ``records.media_groups``.
+    the order of ``records.media_groups``. The length of a sound follows from the record alone.
     """
 
-    def __init__(self, vocab: Vocab, spec: FrameSpec, *, system: str = DEFAULT_SYSTEM):
+    def __init__(
+        self,
+        vocab: Vocab,
+        spec: FrameSpec,
+        *,
+        style: str = "qwen2_5_vl",
+        sound: SoundSpec | None = None,
+        system: str = DEFAULT_SYSTEM,
+    ):
+        """``style``: a key of ``media_text.STYLES``. ``sound``: published settings if None.
+
+        Raises:
+          InputError: no such style, or a tokenizer without markers for a style that hears.
+        """
+        if style not in STYLES:
+            raise InputError(f"{style!r} is none of {', '.join(STYLES)}", field="style")
+        if style in HEARING and None in (vocab.audio_pad, vocab.audio_start, vocab.audio_end):
+            raise InputError(f"the tokenizer has no markers for sound, which {style} needs")
         self.vocab = vocab
         self.spec = spec
+        self.style = style
+        self.sound = (sound or SoundSpec()) if style in HEARING else None
         self.system = system
         self._newline = vocab.encode("\n")
         self._assistant = [vocab.im_start, *vocab.encode("assistant\n")]
@@ -188,7 +200,7 @@ class _Builder:
     def __init__(self, template: ChatTemplate, dialogue: Dialogue, grids: Sequence[Grid]):
         self._template = template
         self._dialogue = dialogue
-        self._media = _media_by_turn(dialogue, grids, template.spec)
+        self._media = _media_by_turn(dialogue, grids, template)
         self._tokens: list[int] = []
         self._turn_id: list[int] = []
         self._spans: list[MediaSpan] = []
@@ -214,21 +226,21 @@ class _Builder:
 
     def user(self, index: int) -> None:
         """User turn ``index`` and the assistant header after it."""
-        vocab = self._template.vocab
-        turn = self._dialogue.turns[index]
-        media = self._media[index]
-        # Without frames the text shares the header's run of plain text, as in the template.
-        header, text = ("user\n", turn.text) if media else (f"user\n{turn.text}", "")
+        template, vocab = self._template, self._template.vocab
+        turn, media = self._dialogue.turns[index], self._media[index]
+        shown = bool(media.spans or media.sound)
+        # Without media the text shares the header's run of plain text, as in the template.
+        header, text = ("user\n", turn.text) if shown else (f"user\n{turn.text}", "")
         self.add([vocab.im_start, *vocab.encode(header)])
-        for span in media:
-            pad = vocab.video_pad if span.kind == "video" else vocab.image_pad
-            count = math.prod(span.grid) // self._template.spec.merge_size**2
-            self.add([vocab.vision_start])
-            self._spans.append(span._replace(start=len(self._tokens)))
-            self.add([pad] * count)
-            self.add([vocab.vision_end])
-        self.add([*vocab.encode(text), vocab.im_end, *self._template._newline])
-        self.add(self._template._assistant)
+        for part in STYLES[template.style](media, vocab, template.spec.temporal_patch_size):
+            if isinstance(part, MediaSpan):
+                self._spans.append(part._replace(start=len(self._tokens)))
+                pads = part.tokens(template.spec.merge_size)
+                self.add([vocab.placeholder(part.kind)] * pads)
+            else:
+                self.add(part)
+        self.add([*vocab.encode(text), vocab.im_end, *template._newline])
+        self.add(template._assistant)
 
     def piece(self) -> Piece:
         return Piece(np.array(self._tokens, np.int32), tuple(self._spans))
@@ -240,20 +252,45 @@ class _Builder:
 
 
 def _media_by_turn(
-    dialogue: Dialogue, grids: Sequence[Grid], spec: FrameSpec
-) -> list[list[MediaSpan]]:
-    """Spans of each turn, offsets still 0, slices numbered through the dialogue."""
+    dialogue: Dialogue, grids: Sequence[Grid], template: ChatTemplate
+) -> list[TurnMedia]:
+    """Media of each turn, offsets still 0, slices numbered through the dialogue."""
     groups = media_groups(dialogue)
     if len(groups) != len(grids):
         raise ValueError(f"dialogue {dialogue.id!r}: {len(grids)} grids, {len(groups)} needed")
-    media: list[list[MediaSpan]] = [[] for _ in dialogue.turns]
+    spans: list[list[MediaSpan]] = [[] for _ in dialogue.turns]
     number = 0
     for (index, _, video), grid in zip(groups, grids, strict=True):
-        seconds = _seconds_per_grid(dialogue.turns[index], spec) if video else None
+        seconds = _seconds_per_grid(dialogue.turns[index], template.spec) if video else None
         span = MediaSpan(0, tuple(grid), "video" if video else "image", seconds, number)
-        media[index].append(span)
+        spans[index].append(span)
         number += grid[0]
+    media, before = [], 0.0
+    sounds = _sound_spans(dialogue, template)
+    for turn, own, sound in zip(dialogue.turns, spans, sounds, strict=True):
+        media.append(TurnMedia(tuple(own), sound, frame_times(turn.frames, before, turn.time)))
+        before = turn.time
     return media
+
+
+def _sound_spans(dialogue: Dialogue, template: ChatTemplate) -> list[MediaSpan | None]:
+    """The sound of each turn, offsets still 0, audio slices numbered through the dialogue."""
+    spans: list[MediaSpan | None] = []
+    number = 0
+    for index, turn in enumerate(dialogue.turns):
+        if turn.audio is None:
+            spans.append(None)
+            continue
+        at = {"file": dialogue.file, "record": dialogue.id, "field": f"turns[{index}].audio"}
+        if template.sound is None:
+            raise InputError(f"has a sound, which {template.style} cannot hear", **at)
+        try:
+            frames = sound_frames(turn.audio, template.sound)
+        except InputError as error:
+            raise InputError(error.message, **at) from error
+        spans.append(MediaSpan(0, (sound_tokens(frames), 1, 1), "audio", None, number))
+        number += sound_slices(frames, template.sound)
+    return spans
 
 
 def _seconds_per_grid(turn: Turn, spec: FrameSpec) -> float:

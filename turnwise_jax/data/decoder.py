@@ -73,7 +73,7 @@ class Reader:
     def pixels(self, frame: av.VideoFrame) -> np.ndarray:
         """RGB pixels uint8[H, W, 3] at the size of the first frame, turned as the file asks."""
         width, height = self._stored_size
-        with _reported(self._path):
+        with reported(self._path):
             stored = frame.to_ndarray(format="rgb24", width=width, height=height)
         return _turn(stored, self._matrix)
 
@@ -87,24 +87,20 @@ class Reader:
         """Seconds from the first frame to the end of the last one. Ends the pass."""
         if self._stream.duration:
             start = self._stream.start_time or 0
-            return float((start + self._stream.duration) * self._tick) - self._origin
+            return float((start + self._stream.duration) * self._tick) - self.origin
         for seek in (True, False):
             end = self._last_packet_end(seek)
             if end is not None:
-                return end - self._origin
+                return end - self.origin
         return self._shown.end
 
     def _open(self) -> None:
         """Opens the file from its start."""
         self.close()
         self._failure = None
-        with _reported(self._path):
+        with reported(self._path):
             self._container = av.open(self._path, options=_OPEN_OPTIONS)
-        streams = [
-            stream
-            for stream in self._container.streams.video
-            if not stream.disposition & Disposition.attached_pic
-        ]
+        streams = video_streams(self._container)
         if not streams:
             raise InputError("has no video stream", file=self._path)
         self._stream = streams[0]
@@ -127,7 +123,7 @@ class Reader:
         self._tick = self._stream.time_base or Fraction(1, 90_000)
         self._slack = min(float(self._tick) / 2, _MAX_SLACK)
         self._seekable = first.pts is not None
-        self._origin = float(first.pts * self._tick) if self._seekable else 0.0
+        self.origin = float(first.pts * self._tick) if self._seekable else 0.0
         self._stored_size = (first.width, first.height)
         self._matrix = _display_matrix(first)
         self.rotation = int(first.rotation) % 360
@@ -147,7 +143,7 @@ class Reader:
         """Puts a frame on the time axis; without timestamps it follows the one before."""
         length = float(frame.duration * self._tick) if frame.duration else 1 / self.fps
         if frame.pts is not None:
-            start = float(frame.pts * self._tick) - self._origin
+            start = float(frame.pts * self._tick) - self.origin
         else:
             start = before.end if before else 0.0
         return Shown(start, start + length, frame)
@@ -174,7 +170,7 @@ class Reader:
         """Seeks to ``target``; the first key frame there if it is not after ``time``."""
         self._failure = None
         try:
-            offset = math.floor((target + self._origin) / self._tick)
+            offset = math.floor((target + self.origin) / self._tick)
             self._container.seek(offset, stream=self._stream)
         except (av.FFmpegError, OSError):
             return None
@@ -227,14 +223,23 @@ class Reader:
         return None if seek or not total else float(total)
 
 
+def video_streams(container: av.container.InputContainer) -> list[av.VideoStream]:
+    """The video streams of a file; a cover picture is none."""
+    return [
+        stream
+        for stream in container.streams.video
+        if not stream.disposition & Disposition.attached_pic
+    ]
+
+
 @contextmanager
-def _reported(path: str) -> Iterator[None]:
+def reported(path: str, kind: str = "video") -> Iterator[None]:
     """Turns what the decoder raises into a line that names the file."""
     try:
         yield
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot be read as a video: {reason}", file=path) from error
+        raise InputError(f"cannot be read as a {kind}: {reason}", file=path) from error
 
 
 def _display_matrix(frame: av.VideoFrame) -> tuple[int, int, int, int]:

@@ -31,6 +31,19 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class Sound:
+    """What the media file at ``path`` plays from ``start`` to ``end``, seconds.
+
+    Of a video file the seconds are those of its frames: 0 is the first one. Otherwise 0 is the
+    first sample.
+    """
+
+    path: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """An annotated span, both ends included, in which ``answer`` is the right reply.
 
@@ -51,7 +64,8 @@ class Turn:
 
     ``time`` is how many seconds of video have been shown when the policy decides. ``reply`` None
     means that the policy decides; otherwise the reply is given. ``video`` True makes the frames of
-    this turn one video tensor (time-aware positions) instead of separate images.
+    this turn one video tensor (time-aware positions) instead of separate images. ``audio`` is what
+    is heard meanwhile: part of the video if there is one, else it follows the frames.
     """
 
     frames: tuple[Frame, ...]
@@ -59,6 +73,7 @@ class Turn:
     time: float
     reply: str | None = None
     video: bool = False
+    audio: Sound | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,13 @@ class Vocab:
             known, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
 
+    def placeholder(self, kind: str) -> int:
+        """The id that stands for one token of an "image", a "video" or an "audio"."""
+        index = {"image": self.image_pad, "video": self.video_pad, "audio": self.audio_pad}[kind]
+        if index is None:
+            raise InputError(f"the tokenizer has no placeholder for {kind}")
+        return index
+
     def forbidden_mask(self, rows: int) -> np.ndarray:
         """bool[rows] over a model's embedding rows: True where an id may never be sampled.
 

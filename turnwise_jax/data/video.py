@@ -42,7 +42,17 @@ def probe(path: str | os.PathLike[str]) -> VideoInfo:
       InputError: missing, unreadable, not a video, or without a frame that can be decoded.
     """
     path = os.fspath(path)
-    return _probe(path, *_identity(path))
+    return _probe(path, *identity(path))
+
+
+def first_frame_time(path: str | os.PathLike[str]) -> float:
+    """When the first frame is shown, seconds on the container's own clock: our time 0.
+
+    Raises:
+      InputError: as ``probe``.
+    """
+    path = os.fspath(path)
+    return _first_frame_time(path, *identity(path))
 
 
 def read_frames(path: str | os.PathLike[str], times: Sequence[float]) -> np.ndarray:
@@ -77,7 +87,7 @@ def iter_frames(
     once never holds a whole clip.
     """
     path = os.fspath(path)
-    _identity(path)
+    identity(path)
     times = [float(time) for time in times]
     for time in times:
         if not (math.isfinite(time) and time >= 0):
@@ -103,7 +113,7 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
       InputError: missing, empty or not an image.
     """
     path = os.fspath(path)
-    _identity(path)
+    identity(path)
     try:
         with Image.open(path) as image:
             return np.array(_as_rgb(ImageOps.exif_transpose(image)))
@@ -118,7 +128,7 @@ def image_size(path: str | os.PathLike[str]) -> tuple[int, int]:
       InputError: missing, empty or not an image.
     """
     path = os.fspath(path)
-    _identity(path)
+    identity(path)
     try:
         with Image.open(path) as image:
             width, height = image.size
@@ -136,7 +146,7 @@ def _as_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _identity(path: str) -> tuple[int, int]:
+def identity(path: str) -> tuple[int, int]:
     """(modification time, size) of a file that exists and is not empty."""
     try:
         status = os.stat(path)
@@ -156,3 +166,9 @@ def _probe(path: str, mtime: int, size: int) -> VideoInfo:
         return VideoInfo(
             reader.duration(), reader.fps, width, height, reader.rotation, reader.has_audio
         )
+
+
+@lru_cache(maxsize=4096)
+def _first_frame_time(path: str, mtime: int, size: int) -> float:
+    with Reader(path) as reader:
+        return reader.origin
