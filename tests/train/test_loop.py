@@ -50,8 +50,10 @@ class ToyCollector:
     def position(self):
         return {"taken": self.taken}
 
-    def seek(self, position):
+    def seek(self, positions, iteration):
+        (position,) = positions
         self.taken = position["taken"]
+        assert self.taken == iteration
 
     def shapes(self):
         return [toy.batch()]
@@ -162,7 +164,7 @@ def test_checkpoints_come_as_often_as_asked(whole):
     assert saved.steps() == [6, 7]  # of 3, 6 and the last, the newest two
     state, meta = saved.restore(7, toy.state(("vision",)))
     toy.assert_equal(state, last)
-    assert meta == {"iteration": 7, "taken": 7}
+    assert meta == {"iteration": 7, "positions": [{"taken": 7}]}
     saved.close()
 
 

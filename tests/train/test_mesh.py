@@ -77,13 +77,14 @@ def test_parameters_and_moments_are_split(policy):
         assert array.addressable_shards[0].data.shape == (layers, width // 2, hidden // 2)
 
 
-def test_rows_are_split_and_frames_are_not():
+def test_rows_and_frames_are_split():
     layout = Layout.of(make_mesh(mesh_fields(2, 2, 1)))
     batch = toy.batch()
+    batch = batch._replace(media=np.pad(batch.media, ((0, 3), (0, 0))))
     placed = layout.place(batch)
     toy.assert_equal(placed, batch)
     assert placed.tokens_NT.addressable_shards[0].data.shape == (1, toy.LENGTH)
-    assert placed.media.addressable_shards[0].data.shape == batch.media.shape
+    assert placed.media.addressable_shards[0].data.shape == (2, toy.PATCH)
     shapes = layout.shapes(batch)
     assert jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding), placed) == jax.tree.map(
         lambda x: (x.shape, x.dtype, x.sharding), shapes

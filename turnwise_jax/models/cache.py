@@ -55,8 +55,8 @@ def empty_cache(
     return KVCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros(batch, jnp.int32))
 
 
-# Batched over rows by name, so that a compiler that splits rows and heads over devices need not move
-# any of it; a plain ``at[:, rows, :, slots].set`` makes it gather the whole cache.
+# Batched over rows by name, so that a compiler that splits rows and heads over devices moves none
+# of it; a plain ``at[:, rows, :, slots].set`` makes it gather the whole cache.
 _ROW_SCATTER = jax.lax.ScatterDimensionNumbers(
     update_window_dims=(0, 2, 4),
     inserted_window_dims=(3,),

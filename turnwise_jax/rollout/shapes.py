@@ -48,8 +48,8 @@ class Shapes(NamedTuple):
     most decisions. ``new_tokens``: L, most sampled tokens of a turn, the end marker included.
     ``cache``: slots of one rollout over all its turns. ``slices``: most vision slices of all
     prompts together, ``sounds``: most audio slices, 0 where there are none. ``slots``: room of one
-    vision slice, from the model family's ``slots_for``; None without any. ``part``, ``parts``: which
-    of several such batches this is, where they are laid end to end: media count from the first.
+    vision slice, from the model family's ``slots_for``; None without any. ``part``, ``parts``:
+    which of several such batches this is, laid end to end: media count from the first.
     """
 
     batch: int

@@ -12,21 +12,24 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from turnwise_jax.data.pipeline import Loader, make_loader
+from turnwise_jax.data.pipeline import Example, Loader, make_loader
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.kernels import RewardWeights
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_trajectories
 from turnwise_jax.rollout.policy import Policy
-from turnwise_jax.rollout.prompts import media_batch
-from turnwise_jax.rollout.rows import TrainRows, row_size, sft_rows, train_rows
+from turnwise_jax.rollout.prompts import PromptBatch, media_batch
+from turnwise_jax.rollout.rows import TrainRows, sft_rows, train_rows
 from turnwise_jax.rollout.sampling import Sampling
-from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes
-from turnwise_jax.rollout.stream import Rollouts, StreamEngine
+from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes, shared
+from turnwise_jax.rollout.stream import StreamEngine
 from turnwise_jax.train.credit import Credit, assign_credit, empty_scores
 from turnwise_jax.train.data import Data
+from turnwise_jax.train.hosts import ALONE, Hosts
+from turnwise_jax.train.mesh import Layout
 from turnwise_jax.train.report import group_records, reward_metrics
+from turnwise_jax.train.sharing import Said, SharedJudge, say, take_up
 from turnwise_jax.train.state import Batch, TrainState
 
 
@@ -48,16 +51,25 @@ def make_collector(
     algorithm: ModuleType,
     settings: Any,
     iterations: int,
+    layout: Layout,
+    hosts: Hosts = ALONE,
 ) -> SupervisedCollector | RolloutCollector:
-    """The collector that the config's algorithm needs; ``iterations`` batches in all."""
+    """The collector that the config's algorithm needs; ``iterations`` batches in all.
+
+    Each process makes its share of a batch: whole prompts, with all their rollouts.
+    """
+    batch_size = config.data.batch_size // hosts.count
+    share = (layout.own_row_parts, hosts.index, hosts.count)
     loader = make_loader(
         data.dialogues,
         policy.spec,
-        batch_size=config.data.batch_size,
+        batch_size=batch_size,
         seed=config.run.seed,
         shuffle=config.data.shuffle,
         steps=iterations,
         workers=config.data.workers,
+        process_index=hosts.index,
+        process_count=hosts.count,
         on_bad_record=config.data.on_bad_record,
         skipped=data.skipped,
         keep_bytes=config.data.keep_mb * 2**20,
@@ -67,18 +79,19 @@ def make_collector(
             data.dialogues,
             data.grids,
             policy,
-            batch_size=config.data.batch_size,
+            batch_size=batch_size,
             buckets=config.shapes.row_buckets,
         )
-        return SupervisedCollector(policy, loader, data.skipped, rooms)
+        return SupervisedCollector(policy, loader, data.skipped, shared(rooms, *share), hosts)
     buckets = Shapes.for_dialogues(
         data.dialogues,
         data.grids,
         policy,
-        batch_size=config.data.batch_size,
+        batch_size=batch_size,
         new_tokens=config.rollout.max_new_tokens,
         buckets=config.shapes.rollout_buckets,
     )
+    cache = judge_cache(config, hosts)
     sampling = Sampling(
         temperature=config.rollout.temperature,
         top_k=config.rollout.top_k,
@@ -88,9 +101,9 @@ def make_collector(
         policy=policy,
         loader=loader,
         skipped=data.skipped,
-        engine=StreamEngine(policy, sampling, buckets),
-        judge=make_judge({**config.judge, "cache": judge_cache(config)}),
-        judge_cache=judge_cache(config),
+        engine=StreamEngine(policy, sampling, shared(buckets, *share), layout),
+        judge=SharedJudge(make_judge({**config.judge, "cache": cache}), hosts),
+        judge_cache=cache,
         group_size=config.rollout.group_size,
         row_buckets=config.shapes.row_buckets,
         prefix_chars=config.reward.prefix_chars,
@@ -98,14 +111,20 @@ def make_collector(
         seed=config.run.seed,
         inner_epochs=config.optimizer.inner_epochs,
         credit=_credit(config, algorithm, settings, iterations),
+        dialogues=data.dialogues,
+        hosts=hosts,
     )
 
 
-def judge_cache(config: ConfigDict) -> str:
-    """Where a run keeps its judge's answers; "" where asking again is cheaper than looking up."""
+def judge_cache(config: ConfigDict, hosts: Hosts = ALONE) -> str:
+    """Where a process keeps its judge's answers; "" where asking again is cheaper than looking up.
+
+    One file per process: a shared disk may not keep two hosts' lines apart.
+    """
     if config.judge.kind == "rule":
         return ""
-    return config.judge.cache or f"{config.run.dir}/judge_cache.jsonl"
+    path = config.judge.cache or f"{config.run.dir}/judge_cache.jsonl"
+    return path if hosts.main else f"{path}.{hosts.index}"
 
 
 def _credit(
@@ -132,29 +151,41 @@ class SupervisedCollector:
     """Dialogues with given replies as rows."""
 
     def __init__(
-        self, policy: Policy, loader: Loader, skipped: list[str], buckets: Sequence[RowShapes]
+        self,
+        policy: Policy,
+        loader: Loader,
+        skipped: list[str],
+        buckets: Sequence[RowShapes],
+        hosts: Hosts = ALONE,
     ):
         self._policy, self._loader, self._skipped = policy, loader, skipped
-        self._buckets = buckets
+        self._buckets, self._hosts = buckets, hosts
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
         began = time.perf_counter()
         examples = next(self._loader)
         waited = time.perf_counter() - began
-        media, rows, shapes = sft_rows(examples, self._policy, self._buckets)
+        made = sft_rows(examples, self._policy, self._buckets)
+        room = self._buckets.index(made[2])
+        counts = [int(made[1].action_mask.sum()), int(made[1].valid.sum())]
+        told = self._hosts.gather([room, counts, self._skipped])
+        agreed = max(room for room, _, _ in told)
+        if agreed > room:
+            made = sft_rows(examples, self._policy, self._buckets[agreed:])
+        media, rows, shapes = made
         batch = as_batch(media, rows, np.zeros((shapes.batch, shapes.turns), np.float32))
+        trained, tokens = np.sum([counts for _, counts, _ in told], axis=0).tolist()
         metrics = {
-            "trained_tokens": int(rows.action_mask.sum()),
-            "skipped_records": len(self._skipped),
+            "trained_tokens": trained,
+            "skipped_records": len(set().union(*(skipped for _, _, skipped in told))),
         }
-        return Collected(batch, metrics, {"data_wait": waited}, [], int(rows.valid.sum()))
+        return Collected(batch, metrics, {"data_wait": waited}, [], tokens)
 
     def position(self) -> dict[str, Any]:
         return {"loader": self._loader.get_state(), "skipped": self._skipped}
 
-    def seek(self, position: dict[str, Any]) -> None:
-        self._loader.set_state(position["loader"])
-        self._skipped[:] = position["skipped"]
+    def seek(self, positions: list[dict[str, Any]], iteration: int) -> None:
+        take_up(self._loader, self._skipped, positions, iteration, self._hosts)
 
     def close(self) -> None:
         self._loader.close()
@@ -190,37 +221,54 @@ class RolloutCollector:
     seed: int
     inner_epochs: int
     credit: Any
+    dialogues: Sequence[Dialogue]
+    hosts: Hosts
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
         clock = _Clock()
         examples = next(self.loader)
         clock.lap("data_wait")
+        prompts, depth = self._prepare(examples)
         rollouts = self.engine.rollout(
-            state.params, examples, group_size=self.group_size, seed=self.seed, step=iteration
+            state.params,
+            prompts,
+            group_size=self.group_size,
+            seed=self.seed,
+            step=iteration,
+            depth=depth,
         )
         clock.lap("rollout")
-        dialogues = [example.dialogue for example in examples]
-        trajectories = trajectories_of(rollouts, dialogues)
+        said = say(rollouts, examples, self.dialogues, self.skipped, self.hosts)
+        trajectories = trajectories_of(said)
         turns, windows, stats = score_trajectories(
             trajectories,
             self.judge,
-            num_turns=rollouts.turn_mask.shape[1],
+            num_turns=said.turn_mask.shape[1],
             num_windows=self.num_windows,
             prefix_chars=self.prefix_chars,
         )
         clock.lap("judge")
         credit: Credit = self.credit(turns, windows, step=iteration * self.inner_epochs)
-        length, actions = self._row_shape(rollouts)
+        length, actions = self._row_shape(rollouts.prompts.shapes, said.room)
         rows = train_rows(rollouts, length=length, actions=actions)
-        advantage_NK = credit.advantages.reshape(len(trajectories), -1)
-        batch = as_batch(rollouts.prompts.media, rows, advantage_NK)
+        advantage_BGK = credit.advantages[self.hosts.index :: self.hosts.count]
+        batch = as_batch(rollouts.prompts.media, rows, advantage_BGK.reshape(len(rows.tokens), -1))
         clock.lap("credit")
-        metrics = reward_metrics(rollouts, turns, credit, stats)
-        metrics["skipped_records"] = len(self.skipped)
-        groups = group_records(trajectories, dialogues, turns, credit)
+        metrics = reward_metrics(said, turns, credit, stats)
+        metrics["skipped_records"] = len(said.skipped)
+        groups = group_records(trajectories, said.dialogues, turns, credit)
         clock.lap("report")
         asked = {"judge_cached": stats.total.cached, "judge_retried": stats.total.retried}
-        return Collected(batch, metrics, clock.laps | asked, groups, int(rows.valid.sum()))
+        return Collected(batch, metrics, clock.laps | asked, groups, said.row_tokens)
+
+    def _prepare(self, examples: Sequence[Example]) -> tuple[PromptBatch, int]:
+        """This process's prompts in the bucket that all processes use, and the turns to run."""
+        prompts = self.engine.prepare(examples)
+        room = self.engine.buckets.index(prompts.shapes)
+        rooms, depths = zip(*self.hosts.gather([room, prompts.depth]), strict=True)
+        if max(rooms) > room:
+            prompts = self.engine.prepare(examples, smallest=max(rooms))
+        return prompts, max(depths)
 
     def position(self) -> dict[str, Any]:
         return {
@@ -229,9 +277,8 @@ class RolloutCollector:
             "judge_cache": self.judge_cache,
         }
 
-    def seek(self, position: dict[str, Any]) -> None:
-        self.loader.set_state(position["loader"])
-        self.skipped[:] = position["skipped"]
+    def seek(self, positions: list[dict[str, Any]], iteration: int) -> None:
+        take_up(self.loader, self.skipped, positions, iteration, self.hosts)
 
     def close(self) -> None:
         self.loader.close()
@@ -254,13 +301,14 @@ class RolloutCollector:
         def credit(count: int, turns: int) -> None:
             self.credit(*empty_scores(count, turns, self.num_windows), step=0)
 
-        sizes = {(bucket.batch * self.group_size, bucket.turns) for bucket in self.engine.buckets}
+        group = self.group_size * self.hosts.count
+        sizes = {(bucket.batch * group, bucket.turns) for bucket in self.engine.buckets}
         rollouts = partial(self.engine.warm_up, state.params, group_size=self.group_size)
         return [rollouts, *(partial(credit, *size) for size in sorted(sizes))]
 
-    def _row_shape(self, rollouts: Rollouts) -> tuple[int, int]:
-        length, actions = row_size(rollouts)
-        for room in row_buckets(rollouts.prompts.shapes, self.row_buckets):
+    def _row_shape(self, shapes: Shapes, needed: tuple[int, int]) -> tuple[int, int]:
+        length, actions = needed
+        for room in row_buckets(shapes, self.row_buckets):
             if length <= room[0] and actions <= room[1]:
                 return room
         raise InputError(f"no row bucket holds {length} tokens and {actions} actions")
@@ -297,16 +345,16 @@ def as_batch(media: Any, rows: TrainRows, advantage_NK: np.ndarray) -> Batch:
     )
 
 
-def trajectories_of(rollouts: Rollouts, dialogues: Sequence[Dialogue]) -> list[Trajectory]:
+def trajectories_of(said: Said) -> list[Trajectory]:
     """What the judge reads, N = B x G in (b, g) order."""
     out = []
-    for b, dialogue in enumerate(dialogues):
-        count = int(rollouts.turn_mask[b].sum())
+    for dialogue, group in zip(said.dialogues, said.text, strict=True):
         windows = tuple(ReplyWindow(w.start, w.end, w.question, w.answer) for w in dialogue.windows)
         times = tuple(turn.time for turn in dialogue.open_turns)
-        for g, replies in enumerate(rollouts.text[b]):
+        for g, replies in enumerate(group):
             name = f"{dialogue.id}/{g}"
-            out.append(Trajectory(name, times, tuple(replies[:count]), windows, dialogue.history))
+            shown = tuple(replies[: len(times)])
+            out.append(Trajectory(name, times, shown, windows, dialogue.history))
     return out
 
 

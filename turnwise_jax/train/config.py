@@ -70,6 +70,13 @@ def _shared() -> dict[str, Any]:
             "inner_epochs": 1,  # updates per batch of rollouts
         },
         "mesh": {"data": 1, "fsdp": 1, "tensor": 1},
+        # Processes that share the run, one per host; batches, meshes and steps count all of them.
+        "hosts": {
+            "count": 1,  # 0: as many as a TPU pod, SLURM or MPI says, who then says the rest too
+            "index": 0,  # which of them this is
+            "coordinator": "",  # "host:port" of process 0
+            "timeout": 60.0,  # seconds of silence after which a process counts as dead
+        },
     }
 
 

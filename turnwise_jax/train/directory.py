@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
 from ml_collections import ConfigDict
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.train.hosts import ALONE, Hosts
 from turnwise_jax.train.state import TrainState
 from turnwise_jax.train.validate import flatten
 
@@ -28,27 +28,36 @@ RESUMABLE = (
     *("policy.remat", "policy.logprob_chunk", "optimizer.accumulate"),
     *("data.workers", "data.keep_mb"),
     *("mesh.data", "mesh.fsdp", "mesh.tensor"),
+    *("hosts.count", "hosts.index", "hosts.coordinator", "hosts.timeout"),
     *("judge.url", "judge.api_key_env", "judge.concurrency", "judge.timeout", "judge.retries"),
     "judge.cache",
 )
 
 
 @contextmanager
-def claimed(directory: Path, config: ConfigDict) -> Iterator[None]:
+def claimed(directory: Path, config: ConfigDict, hosts: Hosts = ALONE) -> Iterator[None]:
     """Work in a run's directory, alone, and only if it is this config's run or a new one.
 
+    On several hosts, which share the directory, the main process claims it for all of them.
+
     Raises:
-      InputError: another process works there, or the run was started with other settings; names the
-        first field that differs.
+      InputError: another run's process works there, or the run was started with other settings;
+        names the first field that differs.
     """
+    if not hosts.main:
+        hosts.wait()
+        if not directory.is_dir():
+            raise InputError("is not shared with the process that made it", file=directory)
+        yield
+        return
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror}", file=directory) from error
     with open(directory / LOCK, "w") as lock:
-        if jax.process_index() == 0:
-            _lock(lock, directory)
+        _lock(lock, directory)
         _check_config(directory, config)
+        hosts.wait()
         yield
 
 
@@ -79,13 +88,19 @@ def _check_config(directory: Path, config: ConfigDict) -> None:
     replace_file(path, json.dumps(mine, indent=2) + "\n")
 
 
-def export(policy: Policy, state: TrainState, directory: Path) -> None:
-    """Write the policy as a Hugging Face directory, whole or not at all."""
+def export(policy: Policy, state: TrainState, directory: Path, hosts: Hosts = ALONE) -> None:
+    """Write the policy as a Hugging Face directory, whole or not at all.
+
+    Called by all processes: each gives its part of the parameters, the main one writes.
+    """
     temporary = directory.with_name(directory.name + ".partial")
-    shutil.rmtree(temporary, ignore_errors=True)
+    if hosts.main:
+        shutil.rmtree(temporary, ignore_errors=True)
     policy.save(temporary, state.params)
-    shutil.rmtree(directory, ignore_errors=True)
-    os.replace(temporary, directory)
+    if hosts.main:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.replace(temporary, directory)
+    hosts.wait()
 
 
 def is_finished(directory: Path, config: ConfigDict) -> bool:

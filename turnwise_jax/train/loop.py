@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +12,14 @@ import jax
 
 from turnwise_jax.train.checkpoint import Checkpointer, abstract
 from turnwise_jax.train.compiled import Update, compile_all
-from turnwise_jax.train.metrics import COMPILES, MetricsWriter, append_jsonl, count_compiles
+from turnwise_jax.train.hosts import ALONE, Hosts
+from turnwise_jax.train.metrics import (
+    COMPILES,
+    MetricsWriter,
+    Unwritten,
+    append_jsonl,
+    count_compiles,
+)
 from turnwise_jax.train.reporter import Reporter
 from turnwise_jax.train.signals import stop_on_sigterm
 from turnwise_jax.train.state import Batch, TrainState
@@ -21,7 +28,10 @@ CHECKPOINTS = "checkpoints"
 
 
 class Collected(Protocol):
-    """One batch with what was learnt while making it."""
+    """One batch with what was learnt while making it.
+
+    ``batch`` is this process's share, the rest is about the whole.
+    """
 
     batch: Batch
     metrics: dict[str, Any]  # the same whenever the run is repeated
@@ -38,8 +48,8 @@ class Collector(Protocol):
     def position(self) -> dict[str, Any]:
         """JSON-able data position after the batches collected so far."""
 
-    def seek(self, position: dict[str, Any]) -> None:
-        """Go on from an earlier ``position()``."""
+    def seek(self, positions: list[dict[str, Any]], iteration: int) -> None:
+        """Go on behind ``iteration`` batches, where each process was at its ``position()``."""
 
     def shapes(self) -> list[Batch]:
         """An empty batch of every shape that can come."""
@@ -62,6 +72,7 @@ class Run:
     iterations: int
     checkpoint_every: int
     keep_checkpoints: int
+    hosts: Hosts = field(default=ALONE)
 
 
 def fit(run: Run) -> tuple[TrainState, bool]:
@@ -79,21 +90,24 @@ def fit(run: Run) -> tuple[TrainState, bool]:
         if done < run.iterations:
             updates = run.update.programs(state, run.collect.shapes())
             compile_all([*run.collect.programs(state), *updates])
-            append_jsonl(run.directory / COMPILES, [{"step": done, **compiles.summary()}])
-        if stop.requested or done == run.iterations:  # nothing new to save
+            if run.hosts.main:
+                append_jsonl(run.directory / COMPILES, [{"step": done, **compiles.summary()}])
+        if run.hosts.any(stop.requested) or done == run.iterations:  # nothing new to save
             return state, done == run.iterations
         compiles.restart()
-        writer, stopping = MetricsWriter(run.directory, done), False
+        writer = MetricsWriter(run.directory, done) if run.hosts.main else Unwritten(run.directory)
+        stopping = False
         with Reporter(writer, compiles, run.iterations, done) as reporter:
             while done < run.iterations and not stopping:
                 reporter.begin(done)
                 collected = run.collect(state, done)
                 state, metrics = run.update(state, collected.batch)
                 reporter.end(collected, metrics)
-                done, stopping = done + 1, stop.requested
+                done, stopping = done + 1, run.hosts.any(stop.requested)
                 if stopping or done == run.iterations or done % run.checkpoint_every == 0:
                     reporter.flush()
-                    saved.save(done, state, {"iteration": done, **run.collect.position()})
+                    positions = run.hosts.gather(run.collect.position())
+                    saved.save(done, state, {"iteration": done, "positions": positions})
     return state, done == run.iterations
 
 
@@ -105,6 +119,7 @@ def resume(run: Run, saved: Checkpointer) -> tuple[TrainState, int]:
         return state, 0
     shapes = jax.tree.map(abstract, state)
     del state  # so that two states are never in memory
-    state, position = saved.restore(latest, shapes)
-    run.collect.seek(position)
-    return state, int(position["iteration"])
+    state, meta = saved.restore(latest, shapes)
+    done = int(meta["iteration"])
+    run.collect.seek(meta["positions"], done)
+    return state, done

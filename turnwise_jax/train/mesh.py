@@ -1,25 +1,27 @@
 """One mesh of devices, and where a run's parameters, moments and batches live on it.
 
 Parameters and their moments follow the rules of ``models/sharding.py``; rows of a batch are split
-over ``data`` and ``fsdp``. Rollouts run on the same mesh with the same parameters; their rows are
-not split, every device samples all of them.
+over ``data`` and ``fsdp``. Rollouts run on the same mesh with the same parameters, their rows split
+in the same way.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any
 
 import jax
 import numpy as np
 import optax
 from flax import nnx
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh
 from ml_collections import ConfigDict
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.sharding import BATCH, param_shardings
+from turnwise_jax.models.sharding import param_shardings
+from turnwise_jax.rollout.placement import Placement
 from turnwise_jax.train.optim import Optimizer
 from turnwise_jax.train.state import Batch, TrainState, split_params
 
@@ -30,52 +32,58 @@ def make_mesh(config: ConfigDict) -> Mesh:
     """The mesh of ``config.mesh``, over the first devices if there are more.
 
     Raises:
-      InputError: more devices asked for than there are; fewer, on several hosts.
+      InputError: more devices asked for than there are; on several hosts, fewer, or a ``tensor``
+        axis that leaves a host.
     """
     sizes = tuple(config[axis] for axis in AXES)
     wanted, there = math.prod(sizes), jax.device_count()
     shape = " x ".join(map(str, sizes))
     if wanted > there:
         raise InputError(f"{shape} needs {wanted} devices, there are {there}", field="mesh")
-    if jax.process_count() > 1 and wanted < there:
+    kinds = (AxisType.Auto,) * len(AXES)
+    mesh = jax.make_mesh(sizes, AXES, axis_types=kinds, devices=jax.devices()[:wanted])
+    if jax.process_count() == 1:
+        return mesh
+    if wanted < there:
         raise InputError(
             f"{shape} leaves devices of some host out: there are {there}", field="mesh"
         )
-    kinds = (AxisType.Auto,) * len(AXES)
-    return jax.make_mesh(sizes, AXES, axis_types=kinds, devices=jax.devices()[:wanted])
+    own = jax.local_device_count()
+    if own % config.tensor:
+        raise InputError(
+            f"{config.tensor} parts do not stay on one host of {own} devices", field="mesh.tensor"
+        )
+    return Mesh(by_host(mesh.devices), AXES, axis_types=kinds)
 
 
-class Layout(NamedTuple):
-    """Shardings on one mesh. ``rows``: of what has one entry per row; ``whole``: of all else."""
+def by_host(devices: np.ndarray) -> np.ndarray:
+    """Devices in an order that keeps each host's together, in the order given if that one does."""
+    flat = list(devices.flat)
+    runs = [process for process, _ in groupby(device.process_index for device in flat)]
+    if runs != sorted(set(runs)):
+        flat.sort(key=lambda device: device.process_index)  # stable: a host's own order stays
+    return np.asarray(flat, object).reshape(devices.shape)
 
-    mesh: Mesh
-    rows: NamedSharding
-    whole: NamedSharding
+
+class Layout(Placement):
+    """Where a run's batches and state live."""
 
     @classmethod
     def of(cls, mesh: Mesh) -> Layout:
-        return cls(mesh, NamedSharding(mesh, BATCH), NamedSharding(mesh, PartitionSpec()))
-
-    @property
-    def row_parts(self) -> int:
-        """Parts that a batch's rows are split into."""
-        return self.mesh.shape["data"] * self.mesh.shape["fsdp"]
+        """On a mesh of all processes' devices."""
+        return cls(mesh, jax.process_count())
 
     def place(self, batch: Batch) -> Batch:
-        """The batch on the devices. Frames go everywhere; the forward pass splits their work."""
-        return jax.device_put(batch, self._of(batch))
+        """This process's part of a batch as part of the whole one, on the devices."""
+        return self.split(batch)
 
     def shapes(self, batch: Batch) -> Batch:
         """What ``place`` would give, without values."""
+        return self.split_shapes(batch)
 
-        def shape(array: np.ndarray, sharding: NamedSharding) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding)
-
-        return jax.tree.map(shape, batch, self._of(batch))
-
-    def _of(self, batch: Batch) -> Batch:
-        rows = jax.tree.map(lambda _: self.rows, batch._replace(media=None))
-        return rows._replace(media=jax.tree.map(lambda _: self.whole, batch.media))
+    def param_shardings(self, params: nnx.State, config: Any) -> nnx.State:
+        """Where each parameter of a model with this configuration lives."""
+        return param_shardings(params, self.mesh, config)
 
     def create_state(
         self, params: nnx.State, optimizer: Optimizer, freeze: Sequence[str], config: Any
@@ -88,7 +96,7 @@ class Layout(NamedTuple):
         Raises:
           InputError: a mesh that the model cannot be split over, or ``freeze`` as ``split_params``.
         """
-        places = param_shardings(params, self.mesh, config)
+        places = self.param_shardings(params, config)
         trained, frozen = split_params(jax.device_put(params, places), freeze)
         moments = optax.tree.map_params(
             optimizer,
@@ -98,9 +106,12 @@ class Layout(NamedTuple):
             transform_non_params=lambda _: self.whole,
         )
         return TrainState(
-            step=jax.device_put(np.int32(0), self.whole),
-            skipped=jax.device_put(np.int32(0), self.whole),
+            step=self._zero(),
+            skipped=self._zero(),
             trained=trained,
             frozen=frozen,
             opt_state=jax.jit(optimizer.init, out_shardings=moments)(trained),
         )
+
+    def _zero(self) -> jax.Array:
+        return jax.make_array_from_callback((), self.whole, lambda _: np.zeros((), np.int32))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 
 from turnwise_jax.progress import ProgressBar
-from turnwise_jax.train.metrics import CompileCounter, MetricsWriter
+from turnwise_jax.train.metrics import CompileCounter, MetricsWriter, Unwritten
 
 SHOWN = ("reward", "loss")  # beside the progress bar
 
@@ -33,7 +33,9 @@ class _Step(NamedTuple):
 class Reporter:
     """Writes each step's numbers while the next step runs, so that logging never stalls it."""
 
-    def __init__(self, writer: MetricsWriter, compiles: CompileCounter, total: int, done: int):
+    def __init__(
+        self, writer: MetricsWriter | Unwritten, compiles: CompileCounter, total: int, done: int
+    ):
         """
         Args:
           writer: where numbers go; closed with the reporter.

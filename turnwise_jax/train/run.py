@@ -30,6 +30,7 @@ from turnwise_jax.train.directory import (
     write_report,
 )
 from turnwise_jax.train.forward import Forward
+from turnwise_jax.train.hosts import ALONE, Hosts, joined
 from turnwise_jax.train.loop import Run, fit
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.optim import make_optimizer
@@ -58,16 +59,27 @@ def train(config: ConfigDict) -> tuple[Path, bool]:
     """
     validate(config)
     directory = Path(config.run.dir).absolute()
-    with claimed(directory, config):
-        finished = is_finished(directory, config) or _train(config, directory)
+    with joined(config.hosts) as hosts, claimed(directory, config, hosts):
+        check_share(config, hosts)
+        finished = hosts.once(lambda: is_finished(directory, config))
+        finished = finished or _train(config, directory, hosts)
     return directory, finished
 
 
-def _train(config: ConfigDict, directory: Path) -> bool:
+def check_share(config: ConfigDict, hosts: Hosts) -> None:
+    """Refuse a batch whose prompts the processes cannot share; a group stays in one process."""
+    if config.data.batch_size % hosts.count:
+        raise InputError(
+            f"{config.data.batch_size} prompts are no equal parts for {hosts.count} processes",
+            field="data.batch_size",
+        )
+
+
+def _train(config: ConfigDict, directory: Path, hosts: Hosts) -> bool:
     layout = Layout.of(make_mesh(config.mesh))
     policy = load_policy(config, layout.param_shardings)
     data = read_data(config, policy)
-    run = build(config, directory, layout, policy, data)
+    run = build(config, directory, layout, policy, data, hosts)
     policy = without_params(policy)
     try:
         state, finished = fit(run)
@@ -75,14 +87,16 @@ def _train(config: ConfigDict, directory: Path) -> bool:
         run.collect.close()
     if finished:
         if config.run.export:
-            export(policy, state, directory / EXPORT)
+            export(policy, state, directory / EXPORT, hosts)
         report = {
             "iterations": run.iterations,
             "updates": int(state.step),
             "skipped_updates": int(state.skipped),
-            "skipped_records": sorted(set(data.skipped)),
+            "skipped_records": sorted(set().union(*hosts.gather(data.skipped))),
         }
-        write_report(directory, report)
+        if hosts.main:
+            write_report(directory, report)
+        hosts.wait()
     return finished
 
 
@@ -109,13 +123,21 @@ def load_policy(
     )
 
 
-def build(config: ConfigDict, directory: Path, layout: Layout, policy: Policy, data: Data) -> Run:
+def build(
+    config: ConfigDict,
+    directory: Path,
+    layout: Layout,
+    policy: Policy,
+    data: Data,
+    hosts: Hosts = ALONE,
+) -> Run:
     """All parts of a run, from a loaded policy and its data.
 
     Args:
       layout: of the mesh on which the run goes.
       policy: its parameters become the run's initial state and are the run's from here on.
-      data: from ``read_data``.
+      data: from ``read_data``, the same in every process.
+      hosts: the processes that share the run.
 
     Raises:
       InputError: less data than one batch.
@@ -143,7 +165,9 @@ def build(config: ConfigDict, directory: Path, layout: Layout, policy: Policy, d
     return Run(
         directory=directory,
         state=state,
-        collect=make_collector(config, policy, data, algorithm, settings, iterations),
+        collect=make_collector(
+            config, policy, data, algorithm, settings, iterations, layout, hosts
+        ),
         update=Update(
             arguments,
             inner_epochs=config.optimizer.inner_epochs,
@@ -153,6 +177,7 @@ def build(config: ConfigDict, directory: Path, layout: Layout, policy: Policy, d
         iterations=iterations,
         checkpoint_every=config.run.checkpoint_every,
         keep_checkpoints=config.run.keep_checkpoints,
+        hosts=hosts,
     )
 
 

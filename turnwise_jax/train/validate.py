@@ -46,6 +46,9 @@ AT_LEAST = {
     "mesh.data": 1,
     "mesh.fsdp": 1,
     "mesh.tensor": 1,
+    "hosts.count": 0,
+    "hosts.index": 0,
+    "hosts.timeout": 1,
     "rollout.group_size": 1,
     "rollout.top_k": 0,
     "rollout.max_new_tokens": 1,
@@ -87,6 +90,7 @@ def validate(config: ConfigDict) -> None:
         "must name a data file, or data.root the folder that holds it",
     )
     _check_rows(given, supervised)
+    _check_hosts(given)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -143,6 +147,16 @@ def _check_rows(given: Mapping[str, Any], supervised: bool) -> None:
         not supervised or given["optimizer.inner_epochs"] == 1,
         "optimizer.inner_epochs",
         "sft makes one update per batch",
+    )
+
+
+def _check_hosts(given: Mapping[str, Any]) -> None:
+    count = given["hosts.count"]
+    _require(given["hosts.index"] < max(count, 1), "hosts.index", "must be below hosts.count")
+    _require(
+        count < 2 or given["hosts.coordinator"].rpartition(":")[2].isdigit(),
+        "hosts.coordinator",
+        "must be HOST:PORT of process 0",
     )
 
 
