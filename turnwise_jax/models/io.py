@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -13,14 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.experimental import multihost_utils
 from jax.typing import DTypeLike
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models import MODELS
+from turnwise_jax.models import ALIASES, MODELS
 from turnwise_jax.models.layers import REMAT
 from turnwise_jax.models.lora import Lora, adapt, init_adapters, is_adapter
 from turnwise_jax.models.params import Path, named, replaced
-from turnwise_jax.models.safetensors import INDEX, Checkpoint, write_checkpoint
+from turnwise_jax.models.safetensors import INDEX, Checkpoint, Tensor, write_checkpoint
 from turnwise_jax.models.weights import check_names, read_params, tensors
 
 CONFIG = "config.json"
@@ -82,6 +83,7 @@ def load_config(directory: str | os.PathLike[str]) -> Any:
     file = FilePath(directory) / CONFIG
     raw = _read_json(file)
     kind = raw.get("model_type")
+    kind = ALIASES.get(str(kind), kind)
     if kind not in MODELS:
         raise InputError(
             f"{kind!r} is not one of {', '.join(MODELS)}", file=file, field="model_type"
@@ -156,7 +158,8 @@ def save(
 
     Everything is written to a temporary directory beside the target and moved into place;
     ``config.json`` comes last, so a directory that has one is complete. Other files of an existing
-    target stay.
+    target stay. On several processes all must call this; the first one writes, and all return when
+    it is done.
 
     Args:
       directory: the target.
@@ -170,14 +173,29 @@ def save(
     if isinstance(config, nnx.GraphDef):
         config = nnx.merge(graphdef_or_config, params).config
     target = FilePath(directory).absolute()
-    rows = MODELS[config.model_type].weights.entries(config)
+    listed = tensors(MODELS[config.model_type].weights.entries(config), params, lora)
+    if jax.process_index() == 0:
+        _write(target, config, listed, source, max_shard_bytes)
+    else:
+        for tensor in listed:
+            tensor.read()
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("saved")
+
+
+def _write(
+    target: FilePath,
+    config: Any,
+    listed: list[Tensor],
+    source: str | os.PathLike[str] | None,
+    max_shard_bytes: int,
+) -> None:
     staging = target.parent / f".{target.name}.{os.getpid()}.partial"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
         if source is not None:
             _copy_others(FilePath(source), staging)
-        listed = tensors(rows, params, lora)
         write_checkpoint(staging, listed, max_shard_bytes=max_shard_bytes)
         raw = _with_dtype(config.to_hf(), listed[0].dtype)
         (staging / CONFIG).write_text(json.dumps(raw, indent=2) + "\n")
@@ -213,14 +231,21 @@ def _check_tied_head(checkpoint: Checkpoint, spelling: dict[str, str], weights: 
 
 
 def _with_dtype(raw: dict[str, Any], dtype: np.dtype) -> dict[str, Any]:
-    sections = [raw, *(raw[name] for name in ("text_config", "vision_config") if name in raw)]
-    for section in sections:
+    for section in _sections(raw):
         for name in ("torch_dtype", "dtype"):
             if name in section:
                 section[name] = dtype.name
     if "torch_dtype" not in raw:
         raw["dtype"] = dtype.name
     return raw
+
+
+def _sections(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The file and those of its sections that describe what was written, at every depth."""
+    yield raw
+    for name in ("thinker_config", "text_config", "vision_config", "audio_config"):
+        if name in raw:
+            yield from _sections(raw[name])
 
 
 def _is_weight_file(file: FilePath) -> bool:

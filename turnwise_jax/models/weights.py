@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.experimental import multihost_utils
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from turnwise_jax.errors import InputError
@@ -204,4 +205,11 @@ def _fetch(entry: Entry, parts: Sequence[jax.Array], layer: int, lora: Lora | No
         if lora is None:
             raise InputError("has an adapter, but is saved without one", field="/".join(entry.path))
         value = merged_kernel(value, *adapter, lora.scale)
-    return entry.to_tensor(np.asarray(value))
+    return entry.to_tensor(_on_host(value))
+
+
+def _on_host(value: jax.Array | np.ndarray) -> np.ndarray:
+    """The whole value; where processes hold parts of it, all of them must ask."""
+    if getattr(value, "is_fully_addressable", True):
+        return np.asarray(value)
+    return multihost_utils.process_allgather(value, tiled=True)
