@@ -33,13 +33,13 @@ class Sampled(NamedTuple):
 
 
 def make_examples(policy) -> list:
-    """Images of two sizes, several a turn, a dialogue without media."""
+    """Images of two sizes, videos of several lengths beside an image, a dialogue without media."""
     side, spec = 4 * policy.spec.patch_size, policy.spec
     square, wide = (side, side), (side, side * 3 // 2)
-    ragged = (1, 4, 0, 2)
+    videos = {"per_turn": (1, 4, 0, 2), "videos": (1, 3)}
     return [
         make_example("images", 2, seed=1, size=wide, spec=spec),
-        make_example("ragged", 3, seed=2, size=square, spec=spec, per_turn=ragged),
+        make_example("videos", 3, seed=2, size=square, spec=spec, **videos),
         make_example("words", 2, seed=3, per_turn=0, spec=spec),
     ]
 

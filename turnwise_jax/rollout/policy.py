@@ -13,6 +13,7 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
+from turnwise_jax.data.audio import SoundSpec
 from turnwise_jax.data.chat import ChatTemplate
 from turnwise_jax.data.images import FrameSpec
 from turnwise_jax.data.tokens import Vocab
@@ -84,15 +85,17 @@ class Policy:
             seed=seed,
             shardings=shardings,
         )
+        family = MODELS[config.model_type]
+        sound = SoundSpec.from_pretrained(directory) if config.sound_tokens else None
         policy = cls(
             directory=Path(directory),
             graphdef=graphdef,
             params=params,
             config=config,
-            family=MODELS[config.model_type],
+            family=family,
             vocab=vocab,
             spec=spec,
-            template=ChatTemplate(vocab, spec),
+            template=ChatTemplate(vocab, spec, style=family.CHAT, sound=sound),
             lora=lora,
         )
         policy._check()
