@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from video_files import grey, level, write_video
 
+from turnwise_jax.data import example as loading
 from turnwise_jax.data import pipeline
 from turnwise_jax.data.images import FrameSpec, patchify
 from turnwise_jax.data.pipeline import load_example, make_loader, probe_grids
@@ -85,13 +86,13 @@ def test_grids_are_known_without_pixels(folder):
 
 def test_every_video_is_opened_once(folder, monkeypatch):
     opened = []
-    original = pipeline.iter_frames
+    original = loading.iter_frames
 
     def counted(path, times):
         opened.append((path, len(times)))
         return original(path, times)
 
-    monkeypatch.setattr(pipeline, "iter_frames", counted)
+    monkeypatch.setattr(loading, "iter_frames", counted)
     load_example(mixed(folder), SPEC)
     counts = {"wide.mp4": 8, "tall.mp4": 1, "turned.mp4": 1}
     assert sorted(opened) == sorted((str(folder / name), n) for name, n in counts.items())
@@ -307,9 +308,9 @@ def test_reading_goes_on_while_the_caller_computes(folder, monkeypatch):
     read, enough = [], threading.Event()
     original = pipeline.load_example
 
-    def counted(dialogue, spec):
-        example = original(dialogue, spec)
-        read.append(dialogue.id)
+    def counted(*args):
+        example = original(*args)
+        read.append(args[0].id)
         if len(read) >= 4:
             enough.set()
         return example
@@ -329,9 +330,9 @@ def test_examples_that_fit_into_memory_are_decoded_once(
     """Ten dialogues, three passes; with room for three, the other seven are decoded each time."""
     original, times = pipeline.load_example, []
 
-    def counted(dialogue, spec):
-        times.append(dialogue.id)
-        return original(dialogue, spec)
+    def counted(*args):
+        times.append(args[0].id)
+        return original(*args)
 
     monkeypatch.setattr(pipeline, "load_example", counted)
     if room == "three":

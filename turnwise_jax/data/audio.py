@@ -7,7 +7,6 @@ padding nor anything else of that length is computed here.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from turnwise_jax.data.processor import processor_settings
 from turnwise_jax.data.records import Sound
 from turnwise_jax.data.tracks import Track
 from turnwise_jax.errors import InputError
@@ -23,7 +23,6 @@ from turnwise_jax.errors import InputError
 SLICE_FRAMES = 200  # mel frames that the audio tower attends over: n_window * 2 = 2 s
 _FLOOR = 1e-10
 _RANGE = 8.0  # log10 units kept below the loudest point
-_CONFIG = "preprocessor_config.json"
 _NAMES = {  # ours -> WhisperFeatureExtractor's
     "rate": "sampling_rate",
     "mel_bins": "feature_size",
@@ -61,20 +60,15 @@ class SoundSpec:
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike[str]) -> SoundSpec:
-        """Reads ``preprocessor_config.json``; what it does not name keeps the default.
+        """Reads the feature extractor's settings from a Hugging Face checkpoint directory.
+
+        What they do not name keeps the default. Accepts ``preprocessor_config.json`` and the nested
+        form in ``processor_config.json``.
 
         Raises:
           InputError: no such file, unreadable, or a setting that is not supported.
         """
-        file = Path(directory) / _CONFIG
-        try:
-            raw = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise InputError("no such file", file=file) from error
-        except (OSError, ValueError) as error:
-            raise InputError(f"not readable as JSON: {error}", file=file) from error
-        if not isinstance(raw, dict):
-            raise InputError("holds no settings", file=file)
+        file, raw = processor_settings(Path(directory), "feature_extractor")
         for name in ("dither", "padding_value"):
             if raw.get(name):
                 raise InputError("only 0 is supported", file=file, field=name)

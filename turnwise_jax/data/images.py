@@ -11,18 +11,17 @@ import math
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from turnwise_jax.data.processor import PREPROCESSOR, processor_settings
 from turnwise_jax.errors import InputError
 
 MAX_ASPECT_RATIO = 200
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
-_PREPROCESSOR = "preprocessor_config.json"
-_PROCESSOR = "processor_config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class FrameSpec:
         Raises:
           InputError: no such file, unreadable, or a setting that is not supported.
         """
-        file, raw = _read_processor_config(Path(directory))
+        file, raw = processor_settings(Path(directory), "image_processor")
         for name in ("do_resize", "do_rescale", "do_normalize"):
             if raw.get(name, True) is not True:
                 raise InputError("only true is supported", file=file, field=name)
@@ -115,7 +114,7 @@ class FrameSpec:
             **asdict(self),
         }
         text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-        (Path(directory) / _PREPROCESSOR).write_text(text, encoding="utf-8")
+        (Path(directory) / PREPROCESSOR).write_text(text, encoding="utf-8")
 
 
 class Patches(NamedTuple):
@@ -230,22 +229,3 @@ def normalise(values: np.ndarray, spec: FrameSpec) -> np.ndarray:
     mean = np.repeat(np.asarray(spec.image_mean, np.float32), per_channel)
     std = np.repeat(np.asarray(spec.image_std, np.float32), per_channel)
     return (values.astype(np.float32) / np.float32(255) - mean) / std
-
-
-def _read_processor_config(directory: Path) -> tuple[Path, dict[str, Any]]:
-    """The image processor's settings and the file that they stand in."""
-    for file, key in (
-        (directory / _PREPROCESSOR, None),
-        (directory / _PROCESSOR, "image_processor"),
-    ):
-        if not file.is_file():
-            continue
-        try:
-            raw = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"not readable as JSON: {error}", file=file) from error
-        raw = raw.get(key) if key and isinstance(raw, dict) else raw
-        if not isinstance(raw, dict):
-            raise InputError("holds no image processor settings", file=file, field=key)
-        return file, raw
-    raise InputError(f"no {_PREPROCESSOR} in this directory", file=directory)

@@ -10,93 +10,19 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import grain
 import numpy as np
 
-from turnwise_jax.data.images import FrameSpec, Patches, cut, frame_grid, resize
+from turnwise_jax.data.audio import SoundSpec
+from turnwise_jax.data.example import Example, Grid, load_example, probe_grids
+from turnwise_jax.data.images import FrameSpec
 from turnwise_jax.data.load import check_on_bad_record
-from turnwise_jax.data.records import Dialogue, Frame
-from turnwise_jax.data.video import image_size, iter_frames, probe, read_image
+from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 
-Grid = tuple[int, int, int]
-Place = tuple[int, int]  # turn, frame in it
-SLICE_FRAMES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A dialogue and its pixels, once for all of its rollouts.
-
-    ``grids``: (t, h, w) in patches, one per image or video turn, in the order of
-    ``records.media_groups``. ``patches``: for each of them uint8[t, h*w, C*tp*ps*ps]. ``sounds``:
-    log-mel float32[mel bins, frames] of each turn that has a sound, in order.
-    """
-
-    dialogue: Dialogue
-    patches: tuple[np.ndarray, ...]
-    grids: tuple[Grid, ...]
-    sounds: tuple[np.ndarray, ...] = ()
-
-    @property
-    def slices(self) -> list[tuple[np.ndarray, tuple[int, int]]]:
-        """All vision slices in order: (uint8[h*w, C*tp*ps*ps], (h, w)).
-
-        ``MediaSpan.slice`` counts in this list.
-        """
-        return [
-            (values, (h, w))
-            for stack, (_, h, w) in zip(self.patches, self.grids, strict=True)
-            for values in stack
-        ]
-
-    @property
-    def sound_slices(self) -> list[np.ndarray]:
-        """The sounds cut into audio slices: float32[mel bins, <= SLICE_FRAMES] each, in order."""
-        return [
-            sound[:, start : start + SLICE_FRAMES]
-            for sound in self.sounds
-            for start in range(0, sound.shape[1], SLICE_FRAMES)
-        ]
-
-
-def load_example(dialogue: Dialogue, spec: FrameSpec) -> Example:
-    """Decodes, resizes and cuts all frames of a dialogue, each video in one pass.
-
-    Raises:
-      InputError: names the record, the frame's place in it, the media file and, where it
-        applies, the time.
-    """
-    resized: dict[Place, np.ndarray] = {}
-    for frames in _by_file(dialogue).values():
-        places, pictures = list(frames), _pictures(list(frames.values()))
-        for rank in _time_order(list(frames.values())):
-            with _located(dialogue, places[rank]):
-                index, pixels = next(pictures)
-                resized[places[index]] = resize(pixels, spec)
-    stacks = [_patches(dialogue, turn, resized, spec) for turn in range(len(dialogue.turns))]
-    flat = [patches for stack in stacks for patches in stack]
-    return Example(dialogue, tuple(p.values for p in flat), tuple(p.grid for p in flat))
-
-
-def probe_grids(dialogue: Dialogue, spec: FrameSpec) -> list[Grid]:
-    """The grids that ``load_example`` will give, from file headers and one frame of each video.
-
-    Raises:
-      InputError: as ``load_example``, for what a header can tell.
-    """
-    grids = []
-    for number, turn in enumerate(dialogue.turns):
-        for place, frame in enumerate(turn.frames[:1] if turn.video else turn.frames):
-            with _located(dialogue, (number, place)):
-                height, width = _size(frame)
-                count = len(turn.frames) if turn.video else 1
-                grids.append(frame_grid(height, width, spec, frames=count, video=turn.video))
-    return grids
+__all__ = ["Example", "Grid", "Loader", "load_example", "make_loader", "probe_grids"]
 
 
 class Loader:
@@ -188,6 +114,7 @@ def make_loader(
     dialogues: Sequence[Dialogue],
     spec: FrameSpec,
     *,
+    sound: SoundSpec | None = None,
     batch_size: int,
     seed: int,
     shuffle: bool = True,
@@ -204,6 +131,7 @@ def make_loader(
     """Batches of examples for training.
 
     Args:
+      spec, sound: how frames and sounds are prepared, see ``load_example``.
       batch_size: examples a batch on this process.
       seed, shuffle: the order; every epoch has its own. Unshuffled keeps the order of the list.
       epochs, steps: how long; ``steps`` batches if given, else ``epochs`` passes over as many
@@ -242,7 +170,7 @@ def make_loader(
     if shuffle:
         order = order.shuffle(seed=_spread(seed))
     shard = order[: per_epoch * whole][process_index::process_count]
-    read = shard.repeat().map(_Reader(dialogues, spec, keep_bytes))
+    read = shard.repeat().map(_Reader(dialogues, spec, sound, keep_bytes))
     ahead = max(workers, batch_size) if workers else 0
     options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=ahead)
     loader = Loader(
@@ -273,8 +201,14 @@ class _Reader:
     throwing out the oldest would throw out just what comes next.
     """
 
-    def __init__(self, dialogues: Sequence[Dialogue], spec: FrameSpec, room: int):
-        self._dialogues, self._spec = dialogues, spec
+    def __init__(
+        self,
+        dialogues: Sequence[Dialogue],
+        spec: FrameSpec,
+        sound: SoundSpec | None,
+        room: int,
+    ):
+        self._dialogues, self._spec, self._sound = dialogues, spec, sound
         self._kept: dict[int, Example] = {}
         self._room = room
         self._lock = threading.Lock()
@@ -283,74 +217,14 @@ class _Reader:
         if index in self._kept:
             return self._kept[index]
         try:
-            example = load_example(self._dialogues[index], self._spec)
+            example = load_example(self._dialogues[index], self._spec, self._sound)
         except InputError as error:
             return error
-        size = sum(values.nbytes for values in example.patches)
         with self._lock:
-            if index not in self._kept and size <= self._room:
+            if index not in self._kept and example.nbytes <= self._room:
                 self._kept[index] = example
-                self._room -= size
+                self._room -= example.nbytes
         return example
-
-
-def _by_file(dialogue: Dialogue) -> dict[tuple[str, bool], dict[Place, Frame]]:
-    """The frames of each file, in the order of the dialogue."""
-    files: dict[tuple[str, bool], dict[Place, Frame]] = {}
-    for number, turn in enumerate(dialogue.turns):
-        for place, frame in enumerate(turn.frames):
-            key = (frame.path, frame.time is None)
-            files.setdefault(key, {})[number, place] = frame
-    return files
-
-
-def _pictures(frames: list[Frame]) -> Iterator[tuple[int, np.ndarray]]:
-    """(index, pixels) of frames that share one file, in the order of ``_time_order``."""
-    if frames[0].time is not None:
-        yield from iter_frames(frames[0].path, [frame.time for frame in frames])
-    else:
-        pixels = read_image(frames[0].path)
-        yield from ((index, pixels) for index in range(len(frames)))
-
-
-def _time_order(frames: list[Frame]) -> list[int]:
-    return sorted(range(len(frames)), key=lambda index: frames[index].time or 0.0)
-
-
-def _patches(
-    dialogue: Dialogue, turn: int, resized: dict[Place, np.ndarray], spec: FrameSpec
-) -> list[Patches]:
-    """Patches of one turn: one entry per image, or one for the whole video."""
-    frames = [resized[turn, place] for place in range(len(dialogue.turns[turn].frames))]
-    if not (frames and dialogue.turns[turn].video):
-        return [cut(frame[None], spec) for frame in frames]
-    for place, frame in enumerate(frames):
-        if frame.shape != frames[0].shape:
-            with _located(dialogue, (turn, place)):
-                raise InputError("differs in size from the other frames of this video turn")
-    return [cut(np.stack(frames), spec, video=True)]
-
-
-def _size(frame: Frame) -> tuple[int, int]:
-    if frame.time is None:
-        return image_size(frame.path)
-    info = probe(frame.path)
-    return info.height, info.width
-
-
-@contextmanager
-def _located(dialogue: Dialogue, place: Place) -> Iterator[None]:
-    """Adds record and field to what a media file's error says."""
-    try:
-        yield
-    except InputError as error:
-        message = f"{error.file}: {error.message}" if error.file else error.message
-        raise InputError(
-            message,
-            file=dialogue.file,
-            record=dialogue.id,
-            field=f"turns[{place[0]}].frames[{place[1]}]",
-        ) from error
 
 
 def _check_sizes(**fields: tuple[int, int]) -> None:

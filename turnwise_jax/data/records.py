@@ -1,7 +1,7 @@
 """Streaming dialogues as plain records: frames, decision turns and annotated reply windows.
 
 Times are seconds (float). Nothing here touches a file; ``data.sources`` fills these records and
-``data.pipeline`` turns them into pixels.
+``data.example`` turns them into pixels.
 """
 
 from __future__ import annotations
