@@ -139,6 +139,13 @@ class ChatTemplate:
             tuple(len(self.turn(dialogue, k, grids).tokens) for k in range(1, count)),
         )
 
+    def sound_slices(self, dialogue: Dialogue) -> int:
+        """Audio slices of all sounds of a dialogue, without decoding any."""
+        if self.sound is None:
+            return 0
+        sounds = [turn.audio for turn in dialogue.turns if turn.audio is not None]
+        return sum(sound_slices(sound_frames(sound, self.sound), self.sound) for sound in sounds)
+
     def close(self, ids: Sequence[int], truncated: bool) -> list[int]:
         """The ids of one sampled turn with exactly one end marker at the end.
 

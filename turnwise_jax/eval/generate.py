@@ -175,7 +175,8 @@ def _batches(
     with ThreadPoolExecutor(max_workers=2) as pool:
 
         def submit(group: Sequence[Dialogue]) -> list[Future[Example]]:
-            return [pool.submit(load_example, dialogue, policy.spec) for dialogue in group]
+            how = (policy.spec, policy.template.sound)
+            return [pool.submit(load_example, dialogue, *how) for dialogue in group]
 
         ahead = submit(groups[0]) if groups else []
         for following in [*groups[1:], []]:

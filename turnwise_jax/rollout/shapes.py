@@ -88,7 +88,7 @@ class Shapes(NamedTuple):
             RolloutNeed.of(
                 policy.template.lengths(dialogue, own),
                 _slices(own),
-                sound_slice_count(dialogue),
+                policy.template.sound_slices(dialogue),
                 new_tokens,
             )
             for dialogue, own in zip(dialogues, grids, strict=True)
@@ -156,7 +156,9 @@ class RowShapes(NamedTuple):
         """Buckets for batches of these dialogues with given replies; see :class:`Shapes`."""
         needs = [
             RowNeed.of(
-                policy.template.training_row(dialogue, own), own, sound_slice_count(dialogue)
+                policy.template.training_row(dialogue, own),
+                own,
+                policy.template.sound_slices(dialogue),
             )
             for dialogue, own in zip(dialogues, grids, strict=True)
         ]
@@ -264,11 +266,6 @@ def _heaviest(counts: Sequence[int], batch_size: int) -> int:
     """Slices of the heaviest batch; a data set shorter than a batch may repeat its heaviest."""
     heaviest = sorted(counts, reverse=True)[:batch_size]
     return sum(heaviest) + heaviest[0] * (batch_size - len(heaviest))
-
-
-def sound_slice_count(dialogue: Dialogue) -> int:
-    """Audio slices of a dialogue."""
-    return 0
 
 
 def _slices(grids: Sequence[Grid]) -> int:

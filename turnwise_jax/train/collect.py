@@ -63,6 +63,7 @@ def make_collector(
     loader = make_loader(
         data.dialogues,
         policy.spec,
+        sound=policy.template.sound,
         batch_size=batch_size,
         seed=config.run.seed,
         shuffle=config.data.shuffle,
