@@ -310,7 +310,7 @@ def test_an_index_without_a_map(sharded):
         (None, None, "no such file"),
         ("{", None, "cannot be read as JSON"),
         ("[]", None, "not a JSON object"),
-        ('{"model_type": "llama"}', "model_type", "'llama' is not one of qwen2_5_vl"),
+        ('{"model_type": "llama"}', "model_type", "'llama' is not one of qwen2_5_omni, qwen2_5_vl"),
         ("{}", "model_type", "None is not one of"),
     ],
 )

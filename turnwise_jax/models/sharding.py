@@ -1,8 +1,7 @@
 """Where parameters live on a mesh with axes ``data``, ``fsdp`` and ``tensor``.
 
 Two tables in one place: which logical axes a parameter has, by its path, and which mesh axis each
-logical axis is split over. The vision tower is split for storage only: its work is divided by
-slices.
+logical axis is split over. The towers are split for storage only: their work is divided by slices.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ LOGICAL_AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"text/decoder/layers/mlp/down/kernel", ("layer", "mlp", "embed")),
     (r"text/decoder/layers/\w*norm/scale", ("layer", None)),
     (r"text/decoder/norm/scale", (None,)),
-    (r"vision/(blocks|deep)/.*/kernel", ("layer", "vision", None)),
-    (r"vision/(blocks|deep)/.*/(bias|scale)", ("layer", None)),
-    (r"vision/positions/embedding", (None, None)),
-    (r"vision/.*/kernel", ("vision", None)),
-    (r"vision/.*/(bias|scale)", (None,)),
+    (r"(vision|audio)/(blocks|deep)/.*/kernel", ("layer", "vision", None)),
+    (r"(vision|audio)/(blocks|deep)/.*/(bias|scale)", ("layer", None)),
+    (r"(vision/positions|audio/markers)/embedding", (None, None)),
+    (r"(vision|audio)/.*/kernel", ("vision", None)),
+    (r"(vision|audio)/.*/(bias|scale)", (None,)),
 )
 MESH_AXES: Mapping[str, str | None] = {
     "layer": None,

@@ -101,7 +101,7 @@ class Config:
                 "model_type", f"{raw.get('model_type')!r}, expected {cls.model_type!r}"
             )
         text = read_text(read, read.section("text_config") or raw, TEXT)
-        vision = _read_vision(read, text.hidden_size)
+        vision = read_vision(read, text.hidden_size)
         return cls(
             text,
             vision,
@@ -169,7 +169,17 @@ class Config:
         return replace(config, raw=cls.from_hf(config.to_hf()).raw)
 
 
-def _read_vision(read: ConfigFields, text_width: int) -> VisionConfig:
+def read_vision(read: ConfigFields, text_width: int, **defaults: Any) -> VisionConfig:
+    """The vision tower's sizes.
+
+    Args:
+      read: the file.
+      text_width: the decoder's width, which the tower's output must have.
+      defaults: for fields that the file leaves out.
+
+    Raises:
+      InputError: a missing or impossible field, an unsupported feature.
+    """
     section = read.section("vision_config")
     if not section:
         raise read.error("vision_config", "missing")
@@ -178,7 +188,8 @@ def _read_vision(read: ConfigFields, text_width: int) -> VisionConfig:
     rope = read.subsection(section, "rope_parameters")
     if rope.get("rope_type", "axial") != "axial" or rope.get("rope_theta", 1e4) != 1e4:
         raise read.error("rope_parameters", f"vision rotary settings {rope} are not supported")
-    config = read.record(section, VisionConfig, hidden_size=3584, out_hidden_size=3584)
+    widths = {"hidden_size": 3584, "out_hidden_size": 3584}
+    config = read.record(section, VisionConfig, **widths, **defaults)
     if config.hidden_size % (4 * config.num_heads):
         raise read.error("num_heads", f"{config.num_heads} heads do not divide the vision width")
     if config.window < 1:

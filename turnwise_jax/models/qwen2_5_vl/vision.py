@@ -1,5 +1,8 @@
 """Vision tower of Qwen2.5-VL: windowed and full attention over the patches of each slice.
 
+Qwen2.5-Omni has the same tower, with queries, keys and values projected one by one; ``config`` is
+either family's.
+
 The patches of a slice lie in windows, ``[S slices, NW windows, P slots]``, so windowed attention is
 plain batched attention over P slots and full attention is over ``NW * P`` slots of the same array.
 Windows at the right and lower edge, and slices smaller than the batch's largest, leave slots
@@ -9,7 +12,7 @@ unused: these are masked. Attention never crosses slices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +30,7 @@ from turnwise_jax.models.layers import (
 )
 from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.patches import Slice, check_slices, normalise, refuse_sound, slice_count
-from turnwise_jax.models.qwen2_5_vl.config import Config, VisionConfig
+from turnwise_jax.models.qwen2_5_vl.config import VisionConfig
 from turnwise_jax.models.rope import grid_table, rotate
 
 NORM_EPS = 1e-6
@@ -61,7 +64,7 @@ class VisionInput(NamedTuple):
         return self.tokens.shape[1]
 
 
-def slots_for(grids: Sequence[tuple[int, int]], config: Config) -> Slots:
+def slots_for(grids: Sequence[tuple[int, int]], config: Any) -> Slots:
     """The least room that holds a slice of any of ``grids`` (patches high, wide)."""
     sizes = [_window_sizes(h, w, config.vision) for h, w in grids]
     return Slots(
@@ -73,7 +76,7 @@ def slots_for(grids: Sequence[tuple[int, int]], config: Config) -> Slots:
 
 def vision_input(
     slices: Sequence[Slice],
-    config: Config,
+    config: Any,
     *,
     slots: Slots | None = None,
     num_slices: int | None = None,
@@ -113,7 +116,7 @@ def vision_input(
 def media_input(
     slices: Sequence[Slice],
     sounds: Sequence[np.ndarray],
-    config: Config,
+    config: Any,
     *,
     slots: Slots | None = None,
     num_slices: int | None = None,
@@ -178,14 +181,21 @@ def _layout(h: int, w: int, config: VisionConfig, room: Slots) -> _Layout:
 
 
 class Block(nnx.Module):
-    """``x + proj(attention(norm(x)))``, then ``x + mlp(norm(x))``."""
+    """``x + proj(attention(norm(x)))``, then ``x + mlp(norm(x))``.
 
-    def __init__(self, build: Build, config: VisionConfig):
+    ``fused``: one projection to queries, keys and values, otherwise one for each.
+    """
+
+    def __init__(self, build: Build, config: VisionConfig, *, fused: bool):
         width = config.hidden_size
         gain = (2 * config.depth) ** -0.5
         self.config = config
         self.norm1 = RMSNorm(build, width, NORM_EPS)
-        self.qkv = Linear(build, width, 3 * width, bias=True)
+        self.fused = fused
+        if fused:
+            self.qkv = Linear(build, width, 3 * width, bias=True)
+        else:
+            self.q, self.k, self.v = (Linear(build, width, width, bias=True) for _ in range(3))
         self.proj = Linear(build, width, width, bias=True, gain=gain)
         self.norm2 = RMSNorm(build, width, NORM_EPS)
         self.mlp = SwiGLU(build, width, config.intermediate_size, bias=True, gain=gain)
@@ -194,11 +204,9 @@ class Block(nnx.Module):
         self, x: jax.Array, table: tuple[jax.Array, jax.Array], valid: jax.Array, full: jax.Array
     ) -> jax.Array:
         """``[S, NW, P, C]`` -> the same; ``full`` (bool scalar) attends across windows."""
-        config, lead = self.config, x.shape[:3]
-        qkv = self.qkv(self.norm1(x)).reshape(*lead, 3, config.num_heads, config.head_dim)
-        query, key, value = (qkv[..., i, :, :] for i in range(3))
+        query, key, value = self._project(self.norm1(x))
         heads = (rotate(query, table), rotate(key, table), value)
-        if lead[1] == 1:
+        if x.shape[1] == 1:
             mixed = _attend_slots(*heads, valid, windowed=False)
         else:
             mixed = jax.lax.cond(
@@ -208,6 +216,15 @@ class Block(nnx.Module):
             )
         x = x + self.proj(mixed.reshape(x.shape))
         return x + self.mlp(self.norm2(x))
+
+    def _project(self, x: jax.Array) -> tuple[jax.Array, ...]:
+        """Queries, keys and values ``[S, NW, P, H, C / H]``."""
+        heads = (*x.shape[:3], self.config.num_heads, self.config.head_dim)
+        if self.fused:
+            parts = jnp.split(self.qkv(x), 3, axis=-1)
+        else:
+            parts = [part(x) for part in (self.q, self.k, self.v)]
+        return tuple(part.reshape(heads) for part in parts)
 
 
 def _attend_slots(
@@ -241,12 +258,12 @@ class Merger(nnx.Module):
 class Vision(nnx.Module):
     """Patches of the slices -> features of the merged tokens."""
 
-    def __init__(self, build: Build, config: Config, *, remat: str):
+    def __init__(self, build: Build, config: Any, *, remat: str, fused: bool = True):
         vision = config.vision
         stacked = Build(build.rngs, build.dtype, build.param_dtype, (vision.depth,))
         self.config = config
         self.patch = Linear(build, vision.patch_dim, vision.hidden_size)
-        self.blocks = Block(stacked, vision)
+        self.blocks = Block(stacked, vision, fused=fused)
         self.merger = Merger(build, vision)
         self.remat = remat
 

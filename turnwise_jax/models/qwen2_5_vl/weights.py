@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from turnwise_jax.models.qwen2_5_vl.config import Config
+from turnwise_jax.models.qwen2_5_vl.config import Config, VisionConfig
 from turnwise_jax.models.text_weights import linear, text_entries
 from turnwise_jax.models.weights import Entry
 
@@ -44,22 +44,31 @@ def ignored(name: str) -> bool:
 def entries(config: Config) -> list[Entry]:
     """One row per parameter, in the order in which they are written."""
     head = None if config.tie_word_embeddings else HEAD
-    return [*text_entries(config.text, prefix="model.", head=head), *_vision(config)]
+    return [*text_entries(config.text, prefix="model.", head=head), *vision_entries(config.vision)]
 
 
-def _vision(config: Config) -> list[Entry]:
-    vision = config.vision
+def vision_entries(
+    vision: VisionConfig, *, prefix: str = "visual.", fused: bool = True
+) -> list[Entry]:
+    """One row per parameter of the group ``vision``, in the order in which they are written.
+
+    Args:
+      vision: the tower's sizes.
+      prefix: what stands before ``patch_embed``, ``blocks`` and ``merger``, with its dot.
+      fused: queries, keys and values are one projection.
+    """
     width, hidden, layers = vision.hidden_size, vision.intermediate_size, vision.depth
     patch = (vision.in_channels, vision.temporal_patch_size, vision.patch_size, vision.patch_size)
     rows = [
         Entry(
-            ("vision", "patch", "kernel"), "visual.patch_embed.proj.weight", (width, *patch), True
+            ("vision", "patch", "kernel"), f"{prefix}patch_embed.proj.weight", (width, *patch), True
         )
     ]
-    path, name = ("vision", "blocks"), "visual.blocks.{}"
+    path, name = ("vision", "blocks"), f"{prefix}blocks.{{}}"
     for norm in ("norm1", "norm2"):
         rows.append(Entry((*path, norm, "scale"), f"{name}.{norm}.weight", (width,), False, layers))
-    for part, out in (("qkv", 3 * width), ("proj", width)):
+    projections = {"qkv": 3 * width} if fused else {"q": width, "k": width, "v": width}
+    for part, out in (*projections.items(), ("proj", width)):
         rows += linear((*path, part), f"{name}.attn.{part}", out, width, bias=True, layers=layers)
     for part, out, inputs in (
         ("gate", hidden, width),
@@ -70,7 +79,7 @@ def _vision(config: Config) -> list[Entry]:
             (*path, "mlp", part), f"{name}.mlp.{part}_proj", out, inputs, bias=True, layers=layers
         )
     joined = width * vision.spatial_merge_size**2
-    path, name = ("vision", "merger"), "visual.merger"
+    path, name = ("vision", "merger"), f"{prefix}merger"
     rows.append(Entry((*path, "norm", "scale"), f"{name}.ln_q.weight", (width,)))
     for ours, number, out in (("fc1", 0, joined), ("fc2", 2, vision.out_hidden_size)):
         rows += linear((*path, ours), f"{name}.mlp.{number}", out, joined, bias=True, layers=None)
