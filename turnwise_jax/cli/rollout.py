@@ -37,6 +37,8 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_integer("frames_per_turn", 2, "frames before each decision", **at)
     flags.DEFINE_float("start", 0.0, "first second of the video to show", **at)
     flags.DEFINE_float("end", None, "last second of the video to show", **at)
+    flags.DEFINE_bool("sound", False, "play the video's audio track too (Qwen2.5-Omni)", **at)
+    flags.DEFINE_bool("as_video", False, "show a turn's frames as one video, not as images", **at)
     flags.DEFINE_string("system", None, "system text (default: the built-in one)", **at)
     flags.DEFINE_integer("max_new_tokens", 100, "most tokens of a reply", **at)
     flags.DEFINE_float("temperature", 0.0, "0: greedy", **at)
@@ -57,9 +59,11 @@ def main(argv: Sequence[str]) -> None:
         start=args.start,
         end=args.end,
         system=args.system,
+        sound=args.sound,
+        video=args.as_video,
     )
     policy = Policy.load(args.checkpoint, dtype=args.dtype)
-    example = load_example(dialogue, policy.spec)
+    example = load_example(dialogue, policy.spec, policy.template.sound)
     shapes = Shapes.for_dialogues(
         [dialogue], [example.grids], policy, batch_size=1, new_tokens=args.max_new_tokens
     )

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from turnwise_jax.data.records import Dialogue, Frame, Turn
+from turnwise_jax.data.records import Dialogue, Frame, Sound, Turn
 from turnwise_jax.data.video import probe
 from turnwise_jax.errors import InputError
 
@@ -28,6 +28,8 @@ def clip_dialogue(
     start: float = 0.0,
     end: float | None = None,
     system: str | None = None,
+    sound: bool = False,
+    video: bool = False,
 ) -> Dialogue:
     """A decision every ``frames_per_turn * frame_interval`` seconds of the video.
 
@@ -41,15 +43,21 @@ def clip_dialogue(
       frame_interval: seconds between frames (MMDuet2: 2).
       frames_per_turn: frames shown before each decision (MMDuet2: 2).
       start, end: part of the video, seconds from its first frame; ``end`` None is its end.
+      sound: every turn also plays what the file's audio track has since the turn before.
+      video: the frames of a turn are one video instead of separate images.
 
     Raises:
-      InputError: an unreadable video, a range without a single turn, a question outside of it.
+      InputError: an unreadable video, a range without a single turn, a question outside of it, no
+        audio track for ``sound``.
     """
     if not questions:
         raise InputError("at least one question is needed", field="question")
     if frame_interval <= 0 or frames_per_turn < 1:
         raise InputError("must be above 0", field="frame_interval or frames_per_turn")
-    duration = probe(path).duration
+    info = probe(path)
+    if sound and not info.has_audio:
+        raise InputError("has no audio track", file=path, field="sound")
+    duration = info.duration
     end = duration if end is None else min(end, duration)
     span = frame_interval * frames_per_turn
     count = math.floor((end - start) / span + 1e-6)
@@ -77,6 +85,10 @@ def clip_dialogue(
             ),
             text="\n".join(texts.get(k, [])),
             time=start + (k + 1) * span,
+            video=video,
+            audio=Sound(os.fspath(path), start + k * span, start + (k + 1) * span)
+            if sound
+            else None,
         )
         for k in range(count)
     )

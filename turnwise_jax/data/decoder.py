@@ -24,7 +24,7 @@ from turnwise_jax.errors import InputError
 _THREADS = min(4, os.cpu_count() or 1)
 _MAX_SLACK = 5e-4  # s; most by which a frame's own timestamp may exceed the time it is shown at
 _SEEK_GAP = 3.0  # s; shorter jumps are decoded through
-_OPEN_OPTIONS = {"fflags": "discardcorrupt"}  # a cut-off file ends at its last whole packet
+OPEN_OPTIONS = {"fflags": "discardcorrupt"}  # a cut-off file ends at its last whole packet
 
 
 class Shown(NamedTuple):
@@ -99,7 +99,7 @@ class Reader:
         self.close()
         self._failure = None
         with reported(self._path):
-            self._container = av.open(self._path, options=_OPEN_OPTIONS)
+            self._container = av.open(self._path, options=OPEN_OPTIONS)
         streams = video_streams(self._container)
         if not streams:
             raise InputError("has no video stream", file=self._path)

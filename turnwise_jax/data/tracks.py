@@ -14,7 +14,7 @@ from fractions import Fraction
 import av
 import numpy as np
 
-from turnwise_jax.data.decoder import reported, video_streams
+from turnwise_jax.data.decoder import OPEN_OPTIONS, reported, video_streams
 from turnwise_jax.data.video import first_frame_time, identity
 from turnwise_jax.errors import InputError
 
@@ -80,7 +80,7 @@ class Track:
     def _open(self) -> None:
         self.close()
         with reported(self._path, "sound"):
-            self._container = av.open(self._path)
+            self._container = av.open(self._path, options=OPEN_OPTIONS)
         if not self._container.streams.audio:
             raise InputError("has no audio track", file=self._path)
         self._stream = self._container.streams.audio[0]
