@@ -110,8 +110,8 @@ def test_peak_memory_is_the_arrays_and_little_more(large, dtype):
     found = json.loads(output(run(MEASURE, str(large), dtype, XLA_FLAGS="")))
     assert found["arrays"] == pytest.approx(total * (2 if dtype == "float32" else 1), rel=0.01)
     beyond = found["after"] - found["before"] - found["arrays"]
-    # A tensor on its way lies there as in the file, turned round and cast; compiling takes the rest.
-    assert beyond < 3 * largest + 70
+    # A tensor lies there as in the file, turned round and cast; compiling takes the rest.
+    assert beyond < 3 * largest + 80
     assert beyond < total / 4
 
 
@@ -128,10 +128,9 @@ def test_two_hosts_share_the_reading_and_the_writing(tmp_path):
     devices = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     hosts = [run(SHARE, str(source), address, str(i), str(target), **devices) for i in range(2)]
     everything = sum(tensor_sizes(source))
-    # What every host reads: norms and biases, and the frames' patches, whose columns lie apart.
     for text in [output(host) for host in hosts]:
         (read,) = (line.split()[1] for line in text.splitlines() if line.startswith("read "))
-        assert int(read) < 0.6 * everything
+        assert int(read) < 0.55 * everything  # norms and biases are read by all
     wanted, found = Checkpoint(source), Checkpoint(target)
     assert list(found.names()) == list(wanted.names())
     for name in wanted.names():

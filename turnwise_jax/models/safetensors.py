@@ -112,16 +112,15 @@ class Checkpoint:
         """Leave one tensor out of :meth:`names`."""
         del self._places[name]
 
-    def read(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
-        """A read-only view of one tensor, or of a block of it.
+    def read(self, name: str, index: tuple[slice, ...] = (), *, matrix: bool = False) -> np.ndarray:
+        """A read-only view of one tensor, or of a block of it; as two axes if it is a ``matrix``.
 
         Its bytes are paged in when they are used, and let go with the view. ``bytes_read`` counts
         them.
         """
         place = self._places[name]
-        view = np.memmap(
-            place.file, DTYPES[place.dtype], "r", place.offset, place.shape or (1,)
-        ).reshape(place.shape)[index]
+        whole = np.memmap(place.file, DTYPES[place.dtype], "r", place.offset, place.shape or (1,))
+        view = whole.reshape((place.shape[0], -1) if matrix else place.shape)[index]
         self.bytes_read += view.nbytes
         return view
 

@@ -57,15 +57,8 @@ class Entry:
         return inner if self.layers is None else (self.layers, *inner)
 
     def block(self, index: tuple[slice, ...]) -> tuple[slice, ...]:
-        """Where a block of the parameter (one layer of it) lies in the tensor.
-
-        Columns of a matrix whose tensor has more than two axes cannot be told apart there: such a
-        block is all of its rows.
-        """
-        if not self.matrix:
-            return index
-        inner = (index[0],) if len(self.shape) == 2 else (slice(None),) * (len(self.shape) - 1)
-        return (index[1], *inner)
+        """Where a block of the parameter (one layer of it) lies in the tensor."""
+        return index[::-1] if self.matrix else index
 
     def to_tensor(self, value: np.ndarray) -> np.ndarray:
         """Parameter layout (one layer) -> file layout."""
@@ -157,13 +150,11 @@ class _Reader(NamedTuple):
         where = entry.block(tuple(slice(*span) for span in inner))
         first, last = (0, 1) if entry.layers is None else spans[0]
         lead = () if entry.layers is None else (last - first,)
-        rows = slice(*inner[0]) if entry.matrix and len(entry.shape) > 2 else slice(None)
         sizes = tuple(stop - start for start, stop in inner)
         out = [jnp.zeros((*lead, *sizes), dtype, device=device) for device in devices]
         for layer in range(first, last):
-            tensor = self.checkpoint.read(self.spelling[entry.names[layer]], where)
-            if entry.matrix:
-                tensor = tensor.reshape(tensor.shape[0], -1)[:, rows]
+            name = self.spelling[entry.names[layer]]
+            tensor = self.checkpoint.read(name, where, matrix=entry.matrix)
             at = layer - first if lead else None
             # Waiting keeps the next tensor from being read while this one is still in flight.
             for i, device in enumerate(devices):
