@@ -8,7 +8,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from tiny import SPEC, load_policy
+from tiny import SPEC, load_policy, make_checkpoint
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.models import io
@@ -78,3 +78,38 @@ def test_missing_files_are_named(directory, tmp_path):
             load_policy(broken)
     with pytest.raises(InputError, match="no such directory"):
         load_policy(tmp_path / "nowhere")
+
+
+@pytest.fixture(scope="module")
+def hearing(tmp_path_factory):
+    path = tmp_path_factory.mktemp("hearing")
+    make_checkpoint(path, family="qwen2_5_omni")
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "audio_token_index",
+        "audio_start_token_id",
+        "audio_end_token_id",
+        "vision_start_token_id",
+        "vision_end_token_id",
+    ],
+)
+def test_markers_of_sound_must_be_the_tokenizers(hearing, tmp_path, name):
+    """Positions depend on each of them."""
+    raw = json.loads((hearing / "config.json").read_text())
+    thinker = {**raw["thinker_config"], name: 3}
+    field = name.replace("_index", "_id")
+    with pytest.raises(InputError, match=f"field '{field}': is 3, but"):
+        load_policy(changed(hearing, tmp_path / "bad", "config.json", thinker_config=thinker))
+
+
+def test_sound_is_cut_as_the_model_takes_it(hearing, tmp_path):
+    sound = load_policy(hearing).template.sound
+    assert (sound.mel_bins, sound.slice_frames) == (128, 200)
+    thinker = json.loads((hearing / "config.json").read_text())["thinker_config"]
+    thinker["audio_config"]["n_window"] = 50
+    with pytest.raises(InputError, match="field 'slice_frames': the preprocessor says 200, the mo"):
+        load_policy(changed(hearing, tmp_path / "bad", "config.json", thinker_config=thinker))

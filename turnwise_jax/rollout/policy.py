@@ -132,25 +132,49 @@ class Policy:
                 file=self.directory,
                 field="vocab_size",
             )
-        for field, token in (
-            ("image_token_id", vocab.image_pad),
-            ("video_token_id", vocab.video_pad),
-        ):
+        for field, token in self._markers():
             if getattr(config, field) != token:
                 raise InputError(
                     f"is {getattr(config, field)}, but the tokenizer's placeholder is {token}",
                     file=self.directory / "config.json",
                     field=field,
                 )
-        for field, ours, theirs in (
-            ("merge_size", self.spec.merge_size, config.merge),
-            ("patch_size", self.spec.patch_size, config.vision.patch_size),
-            ("temporal_patch_size", self.spec.temporal_patch_size,
-             config.vision.temporal_patch_size),
-        ):  # fmt: skip
+        for field, ours, theirs in self._sizes():
             if ours != theirs:
                 raise InputError(
                     f"the preprocessor says {ours}, the model {theirs}",
                     file=self.directory,
                     field=field,
                 )
+
+    def _markers(self) -> list[tuple[str, int | None]]:
+        """Configuration fields with the tokenizer's ids. Where there is sound, positions depend on
+        the markers around it too."""
+        vocab = self.vocab
+        markers = [("image_token_id", vocab.image_pad), ("video_token_id", vocab.video_pad)]
+        if self.template.sound is None:
+            return markers
+        return [
+            *markers,
+            ("audio_token_id", vocab.audio_pad),
+            ("audio_start_token_id", vocab.audio_start),
+            ("audio_end_token_id", vocab.audio_end),
+            ("vision_start_token_id", vocab.vision_start),
+            ("vision_end_token_id", vocab.vision_end),
+        ]
+
+    def _sizes(self) -> list[tuple[str, int, int]]:
+        """Preprocessor fields, with what the preprocessor and the model say."""
+        spec, sound, config = self.spec, self.template.sound, self.config
+        sizes = [
+            ("merge_size", spec.merge_size, config.merge),
+            ("patch_size", spec.patch_size, config.vision.patch_size),
+            (
+                "temporal_patch_size",
+                spec.temporal_patch_size,
+                config.vision.temporal_patch_size,
+            ),
+        ]
+        if sound is not None:
+            sizes.append(("slice_frames", sound.slice_frames, config.audio.slice_frames))
+        return sizes
