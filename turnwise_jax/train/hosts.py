@@ -105,9 +105,9 @@ class Joined(Hosts):
         if isinstance(error, jax.errors.JaxRuntimeError):
             time.sleep(GRACE_SECONDS)  # the listener ends this process if there is more to say
         self._ending = True
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        said = f"process {self.index} ended: {_first_line(error)}"
         with contextlib.suppress(jax.errors.JaxRuntimeError):
-            self._store.key_value_set(ENDED, f"process {self.index} ended: {reason}")
+            self._store.key_value_set(ENDED, said)
         time.sleep(GRACE_SECONDS)
 
     def _listen(self) -> None:
@@ -148,10 +148,19 @@ def joined(fields: ConfigDict) -> Iterator[Hosts]:
     hosts = Joined()
     try:
         yield hosts
+    except jax.errors.JaxRuntimeError as error:
+        hosts.tell_end(error)
+        if "RESOURCE_EXHAUSTED" in str(error):
+            raise
+        raise InputError(f"another process is gone ({_first_line(error)}); {AGAIN}") from error
     except BaseException as error:
         hosts.tell_end(error)
         raise
     jax.distributed.shutdown()
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _arguments(fields: ConfigDict) -> dict[str, Any]:
@@ -175,5 +184,6 @@ def _join(arguments: dict[str, Any]) -> None:
     try:
         jax.distributed.initialize(**arguments)
     except (ValueError, RuntimeError) as error:
-        line = str(error).strip().partition("\n")[0]
-        raise InputError(f"the processes did not find each other: {line}", field="hosts") from error
+        raise InputError(
+            f"the processes did not find each other: {_first_line(error)}", field="hosts"
+        ) from error
