@@ -9,7 +9,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tiny_model import frames, full_pass, images, make_tiny, pad, piece
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models import io
+from turnwise_jax.models import MODELS, io
+from turnwise_jax.models.lora import Lora
 from turnwise_jax.models.params import named, replaced
 from turnwise_jax.models.sharding import BATCH, logical_axes, param_shardings
 
@@ -19,10 +20,32 @@ def mesh(data, fsdp, tensor):
     return jax.make_mesh((data, fsdp, tensor), ("data", "fsdp", "tensor"), axis_types=kinds)
 
 
-def test_every_parameter_has_a_rule_of_its_rank(tiny):
-    for params in (tiny.params, make_tiny(tie_word_embeddings=True).params):
-        for path, leaf in named(params).items():
-            assert len(logical_axes(path)) == leaf.ndim, path
+PUBLISHED = [(family, size) for family in MODELS for size in MODELS[family].PUBLISHED]
+
+
+@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_parameter_has_a_rule_of_its_rank(family, tied):
+    config = MODELS[family].Config.tiny(100, tie_word_embeddings=tied)
+    adapters = Lora(2, targets=".*")
+    for path, leaf in named(io.build(config, lora=adapters)[1]).items():
+        assert len(logical_axes(path)) == leaf.ndim, path
+
+
+@pytest.mark.parametrize(("family", "size"), PUBLISHED)
+def test_published_models_are_split_evenly(family, size):
+    """On 8 chips every matrix lies split; what stays whole is small."""
+    config = MODELS[family].Config.from_hf(MODELS[family].PUBLISHED[size])
+    params = io.build(config)[1]
+    specs = named(param_shardings(params, mesh(2, 2, 2), config))
+    leaves = named(params)
+    for path, leaf in leaves.items():
+        if path[0] == "text" and path[-1] in ("kernel", "embedding"):
+            assert {"fsdp", "tensor"} <= set(specs[path].spec), path
+        elif path[-1] == "kernel":
+            assert "fsdp" in specs[path].spec, path
+    whole = sum(leaf.size for path, leaf in leaves.items() if not any(specs[path].spec))
+    assert whole < 0.005 * sum(leaf.size for leaf in leaves.values())
 
 
 def test_rules_split_heads_and_width():
