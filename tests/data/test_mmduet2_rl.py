@@ -249,7 +249,12 @@ BAD = [
     ("user_turns", [], "user_turns", "lists 0 turns, the prompt alone has 3"),
     ("user_turns.0", [], "user_turns[0]", "must be a mapping"),
     ("user_turns.3.content", None, "user_turns[3].content", "must be a list"),
-    ("user_turns.3.content.0.type", "gif", "user_turns[3].content[0].type", "'image' or 'text'"),
+    (
+        "user_turns.3.content.0.type",
+        "gif",
+        "user_turns[3].content[0].type",
+        "'image', 'audio' or 'text'",
+    ),
     ("user_turns.3.content.0.image", 1, "user_turns[3].content[0].image", "must be text"),
     ("user_turns.4.content.0.text", None, "user_turns[4].content[0].text", "must be text"),
     ("user_turns.1.content", [], "user_turns[1].content", "has 0 pictures, the same turn of the"),

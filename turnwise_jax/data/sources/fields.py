@@ -8,15 +8,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from turnwise_jax.data.records import Frame, Window
+from turnwise_jax.data.records import Frame, Sound, Turn, Window
 from turnwise_jax.errors import InputError
 
-UserTurn = tuple[tuple[Frame, ...], str]  # pictures first, then text
-
 PLACEHOLDER = "<image>"
+SOUND_PLACEHOLDER = "<audio>"  # only in records that have sounds
 _FRAGMENT = re.compile(r"(?P<path>.+)#t=(?P<time>[^#]*)")
+
+
+class UserTurn(NamedTuple):
+    """Pictures first, then at most one sound, then text."""
+
+    frames: tuple[Frame, ...]
+    text: str
+    sound: Sound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +120,30 @@ class Fields:
                 self.fail(field, f"the time must be finite and not negative, got {value!r}")
         return Frame(os.path.normpath(os.path.join(root, path)), time)
 
+    def sound(self, value: Any, field: str, root: str | os.PathLike[str]) -> Sound:
+        """A sound from ``file#t=start,end`` in seconds; relative paths start at ``root``."""
+        match = _FRAGMENT.fullmatch(self.text(value, field))
+        try:
+            start, end = (float(part) for part in match["time"].split(",")) if match else ()
+        except ValueError:
+            self.fail(field, f"needs file#t=start,end in seconds, got {value!r}")
+        if not (math.isfinite(end) and 0 <= start < end):
+            self.fail(field, f"the times must rise from 0, got {value!r}")
+        return Sound(os.path.normpath(os.path.join(root, match["path"])), start, end)
+
     def conversation(
-        self, messages: Any, field: str, images: Sequence[Frame], *, last: str
+        self,
+        messages: Any,
+        field: str,
+        images: Sequence[Frame],
+        sounds: Sequence[Sound] = (),
+        *,
+        last: str,
     ) -> tuple[str | None, list[UserTurn], list[str]]:
         """Splits chat messages: an optional system turn, then user and assistant in alternation.
 
-        Pictures are taken from ``images`` in the order of the placeholders, every one of them.
+        Pictures are taken from ``images`` and sounds from ``sounds`` in the order of the
+        placeholders, every one of them.
 
         Args:
           last: role of the last message, "user" or "assistant".
@@ -129,7 +154,7 @@ class Fields:
         system: str | None = None
         users: list[UserTurn] = []
         replies: list[str] = []
-        used = 0
+        used = heard = 0
         for index, raw in enumerate(self.sequence(messages, field)):
             at = f"{field}[{index}]"
             message = self.mapping(raw, at)
@@ -141,14 +166,20 @@ class Fields:
             if role != expected:
                 self.fail(f"{at}.role", f"must be {expected!r} here, got {role!r}")
             if role == "user":
-                users.append(self._user_turn(content, f"{at}.content", images[used:]))
-                used += len(users[-1][0])
+                turn = self._user_turn(content, f"{at}.content", images[used:])
+                if sounds:
+                    turn = self._with_sound(turn, f"{at}.content", sounds[heard:])
+                users.append(turn)
+                used += len(turn.frames)
+                heard += turn.sound is not None
             else:
                 replies.append(self.text(content, f"{at}.content"))
         if not users or last != ("assistant" if len(users) == len(replies) else "user"):
             self.fail(field, f"must end with a message of the {last}")
         if used != len(images):
             self.fail("images", f"holds {len(images)} pictures for {used} <image>s in {field}")
+        if heard != len(sounds):
+            self.fail("audios", f"holds {len(sounds)} sounds for {heard} <audio>s in {field}")
         return system, users, replies
 
     def _user_turn(self, content: Any, field: str, images: Sequence[Frame]) -> UserTurn:
@@ -161,7 +192,18 @@ class Fields:
             self.fail(field, "has text before an <image>; the pictures of a turn come first")
         if len(before) > len(images):
             self.fail("images", f"{field} has {len(before)} <image>s, {len(images)} pictures left")
-        return tuple(images[: len(before)]), text
+        return UserTurn(tuple(images[: len(before)]), text)
+
+    def _with_sound(self, turn: UserTurn, field: str, sounds: Sequence[Sound]) -> UserTurn:
+        """The turn with the sound of its placeholder, which stands before the text."""
+        before, placeholder, text = turn.text.partition(SOUND_PLACEHOLDER)
+        if not placeholder:
+            return turn
+        if before.strip() or SOUND_PLACEHOLDER in text:
+            self.fail(field, "a turn has at most one <audio>, between pictures and text")
+        if not sounds:
+            self.fail("audios", f"{field} has an <audio>, no sound is left")
+        return UserTurn(turn.frames, text, sounds[0])
 
 
 def image_reference(frame: Frame, root: str | os.PathLike[str]) -> str:
@@ -175,9 +217,27 @@ def image_reference(frame: Frame, root: str | os.PathLike[str]) -> str:
     return text
 
 
-def user_content(frames: Sequence[Frame], text: str) -> str:
+def sound_reference(sound: Sound, root: str | os.PathLike[str]) -> str:
+    """The inverse of ``Fields.sound``: a path relative to ``root`` where it lies below it."""
+    path = Path(sound.path)
+    text = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+    return f"{text}#t={sound.start!r},{sound.end!r}"
+
+
+def user_content(turn: Turn) -> str:
     """The inverse of what ``Fields.conversation`` does to a user turn."""
-    return PLACEHOLDER * len(frames) + text
+    sound = SOUND_PLACEHOLDER if turn.audio else ""
+    return PLACEHOLDER * len(turn.frames) + sound + turn.text
+
+
+def check_writable(fields: Fields, turns: Sequence[Turn]) -> None:
+    """Refuses what user turns with placeholders cannot hold."""
+    sounds = any(turn.audio for turn in turns)
+    for index, turn in enumerate(turns):
+        if turn.video or PLACEHOLDER in turn.text:
+            fields.fail(f"turns[{index}]", "this format holds no video turns and no text <image>")
+        if sounds and SOUND_PLACEHOLDER in turn.text:
+            fields.fail(f"turns[{index}]", "a record with sounds holds no text <audio>")
 
 
 def answer_entries(windows: Sequence[Window]) -> list[dict[str, Any]]:

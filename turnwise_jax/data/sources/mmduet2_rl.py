@@ -4,6 +4,10 @@ One row is one question about one stretch of video. ``prompt`` holds the given p
 user turn that the policy answers; the later user turns stand in ``<stem>-user_turns.json``, which
 lists *all* user turns of a question. ``model_pred_timestamps`` are the decision times of the open
 turns.
+
+Our addition: a turn may have a sound after its pictures, ``{"type": "audio", "audio":
+"clip.mp4#t=0.0,4.0"}`` in seconds. Those of the prompt stand in a column ``audios``, with ``<audio>``
+in its text; files without sound have no such column.
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise_jax.data.records import Dialogue, Frame, Turn, is_silent
+from turnwise_jax.data.records import Dialogue, Frame, Sound, Turn, is_silent
 from turnwise_jax.data.sources.fields import (
-    PLACEHOLDER,
     Fields,
     UserTurn,
     answer_entries,
+    check_writable,
     image_reference,
+    sound_reference,
     user_content,
 )
 from turnwise_jax.errors import InputError
@@ -66,6 +71,8 @@ SCHEMA = pa.schema(
         "extra_info": _struct(num_images=pa.int64(), **_QUESTION, tools_kwargs=_PROVIDER),
     }
 )
+
+_SOUNDS = pa.field("audios", pa.list_(_struct(type=pa.string(), audio=pa.string())))
 
 
 def user_turns_path(path: str | os.PathLike[str]) -> Path:
@@ -123,7 +130,14 @@ def parse(name: str, row: dict[str, Any], *, file: str, root: str | os.PathLike[
         for index, raw in enumerate(fields.sequence(row.get("images") or [], "images"))
         for at in [f"images[{index}]"]
     ]
-    system, users, replies = fields.conversation(row.get("prompt"), "prompt", images, last="user")
+    sounds = [
+        fields.sound(fields.mapping(raw, at).get("audio"), f"{at}.audio", root)
+        for index, raw in enumerate(fields.sequence(row.get("audios") or [], "audios"))
+        for at in [f"audios[{index}]"]
+    ]
+    system, users, replies = fields.conversation(
+        row.get("prompt"), "prompt", images, sounds, last="user"
+    )
     first_open = len(users) - 1
     users += _later_turns(fields, row, users, root)
     times = fields.times(truth.get("model_pred_timestamps"), _TIMES)
@@ -131,8 +145,8 @@ def parse(name: str, row: dict[str, Any], *, file: str, root: str | os.PathLike[
         fields.fail(_TIMES, f"has {len(times)} times for {len(users) - first_open} open turns")
     past = _past_times(fields, row["prompt"], users, times)
     turns = tuple(
-        Turn(frames, text, time, reply)
-        for (frames, text), time, reply in zip(
+        Turn(user.frames, user.text, time, reply, audio=user.sound)
+        for user, time, reply in zip(
             users, [*past, *times], [*replies, *[None] * len(times)], strict=True
         )
     )
@@ -158,10 +172,12 @@ def write(
         companion[dialogue.id] = [
             {"content": _content_items(turn, root)} for turn in dialogue.turns
         ]
+    heard = any(record[_SOUNDS.name] for record in records)
+    schema = SCHEMA.append(_SOUNDS) if heard else SCHEMA
     path.parent.mkdir(parents=True, exist_ok=True)
     for target, save in (
         (user_turns_path(path), lambda p: p.write_text(json.dumps(companion), encoding="utf-8")),
-        (path, lambda p: pq.write_table(pa.Table.from_pylist(records, schema=SCHEMA), p)),
+        (path, lambda p: pq.write_table(pa.Table.from_pylist(records, schema=schema), p)),
     ):
         partial = target.with_name(f".{target.name}.partial")
         save(partial)
@@ -218,17 +234,21 @@ def _later_turns(
     if len(turns) < len(users):
         fields.fail("user_turns", f"lists {len(turns)} turns, the prompt alone has {len(users)}")
     for index, (own, other) in enumerate(zip(users, turns, strict=False)):
-        if len(own[0]) != len(other[0]):
+        if len(own.frames) != len(other.frames):
             fields.fail(
                 f"user_turns[{index}].content",
-                f"has {len(other[0])} pictures, the same turn of the prompt {len(own[0])}",
+                f"has {len(other.frames)} pictures, the same turn of the prompt {len(own.frames)}",
             )
+        if own.sound != other.sound:
+            fields.fail(f"user_turns[{index}].content", "has another sound than the prompt's turn")
     return turns[len(users) :]
 
 
 def _user_items(fields: Fields, raw: Any, at: str, root: str | os.PathLike[str]) -> UserTurn:
-    """(frames, text) from ``{content: [{type: image, image}, ..., {type: text, text}]}``."""
+    """A turn from ``{content: [{type: image, image}, ..., {type: audio, audio}, {type: text,
+    text}]}``, the kinds in this order, at most one sound."""
     frames: list[Frame] = []
+    sound: Sound | None = None
     texts: list[str] = []
     content = fields.mapping(raw, at).get("content")
     for index, item in enumerate(fields.sequence(content, f"{at}.content")):
@@ -236,13 +256,17 @@ def _user_items(fields: Fields, raw: Any, at: str, root: str | os.PathLike[str])
         kind = fields.mapping(item, where).get("type")
         if kind == "text":
             texts.append(fields.text(item.get("text"), f"{where}.text"))
-        elif kind == "image" and not texts:
+        elif kind == "image" and not texts and sound is None:
             frames.append(fields.frame(item.get("image"), f"{where}.image", root))
         elif kind == "image":
             fields.fail(where, "a picture after text; the pictures of a turn come first")
+        elif kind == "audio" and not texts and sound is None:
+            sound = fields.sound(item.get("audio"), f"{where}.audio", root)
+        elif kind == "audio":
+            fields.fail(where, "a turn has at most one sound, before its text")
         else:
-            fields.fail(f"{where}.type", f"must be 'image' or 'text', got {kind!r}")
-    return tuple(frames), "".join(texts)
+            fields.fail(f"{where}.type", f"must be 'image', 'audio' or 'text', got {kind!r}")
+    return UserTurn(tuple(frames), "".join(texts), sound)
 
 
 def _past_times(
@@ -257,7 +281,7 @@ def _past_times(
     the start of the video.
     """
     asked = [(i, m) for i, m in enumerate(prompt) if m["role"] == "user"][:-1]
-    counts = [len(frames) for frames, _ in users]
+    counts = [len(user.frames) for user in users]
     count = len(asked)
     later, shown = sum(counts[count + 1 :]), sum(counts[: count + 1])
     interval = (open_times[-1] - open_times[0]) / later if later else open_times[0] / max(shown, 1)
@@ -296,15 +320,16 @@ def _row(dialogue: Dialogue, path: Path, root: str | os.PathLike[str]) -> dict[s
     prompt = []
     if dialogue.system is not None:
         prompt.append({"role": "system", "content": dialogue.system})
+    check_writable(fields, dialogue.turns)
     for index, turn in enumerate(dialogue.turns):
-        if turn.video or PLACEHOLDER in turn.text:
-            fields.fail(f"turns[{index}]", "this format holds no video turns and no text <image>")
         if index <= first:
-            content = user_content(turn.frames, turn.text)
+            content = user_content(turn)
             prompt.append({"role": "user", "content": content, "last_image_time": turn.time})
         if index < first:
             prompt.append({"role": "assistant", "content": turn.reply})
-    frames = [frame for turn in dialogue.turns[: first + 1] for frame in turn.frames]
+    shown = dialogue.turns[: first + 1]
+    frames = [frame for turn in shown for frame in turn.frames]
+    sounds = [turn.audio for turn in shown if turn.audio is not None]
     question = {"question_id": dialogue.id}
     return {
         "data_source": "mmduet2",
@@ -320,6 +345,7 @@ def _row(dialogue: Dialogue, path: Path, root: str | os.PathLike[str]) -> dict[s
                 _HISTORY: list(dialogue.history),
             },
         },
+        _SOUNDS.name: [{"type": "audio", "audio": sound_reference(s, root)} for s in sounds],
         "extra_info": {
             "num_images": len(frames),
             "question_id": dialogue.id,
@@ -330,4 +356,6 @@ def _row(dialogue: Dialogue, path: Path, root: str | os.PathLike[str]) -> dict[s
 
 def _content_items(turn: Turn, root: str | os.PathLike[str]) -> list[dict[str, str]]:
     items = [{"type": "image", "image": image_reference(f, root)} for f in turn.frames]
+    if turn.audio is not None:
+        items.append({"type": "audio", "audio": sound_reference(turn.audio, root)})
     return [*items, {"type": "text", "text": turn.text}] if turn.text else items

@@ -3,6 +3,9 @@
 The format has no times. Ours are kept under ``metadata.times``; without them a turn's time is
 that of its last ``#t=`` picture, else two seconds for every picture shown so far (the recipe's
 interval).
+
+A turn may have a sound: ``<audio>`` after its pictures, and in ``audios`` an entry ``{"path":
+"clip.mp4#t=0.0,4.0"}`` in seconds. Records without ``audios`` may have ``<audio>`` in their text.
 """
 
 from __future__ import annotations
@@ -15,10 +18,11 @@ from typing import Any
 
 from turnwise_jax.data.records import Dialogue, Frame, Turn
 from turnwise_jax.data.sources.fields import (
-    PLACEHOLDER,
     Fields,
     answer_entries,
+    check_writable,
     image_reference,
+    sound_reference,
     user_content,
 )
 from turnwise_jax.errors import InputError
@@ -67,14 +71,18 @@ def parse(name: str, row: dict[str, Any], *, file: str, root: str | os.PathLike[
         fields.frame(raw.get("path") if isinstance(raw, dict) else raw, f"images[{index}]", root)
         for index, raw in enumerate(fields.sequence(row.get("images") or [], "images"))
     ]
+    sounds = [
+        fields.sound(raw.get("path") if isinstance(raw, dict) else raw, f"audios[{index}]", root)
+        for index, raw in enumerate(fields.sequence(row.get("audios") or [], "audios"))
+    ]
     system, users, replies = fields.conversation(
-        row.get("messages"), "messages", images, last="assistant"
+        row.get("messages"), "messages", images, sounds, last="assistant"
     )
     metadata = fields.mapping(row.get("metadata") or {}, "metadata")
-    times = _times(fields, metadata.get("times"), [frames for frames, _ in users])
+    times = _times(fields, metadata.get("times"), [user.frames for user in users])
     turns = tuple(
-        Turn(frames, text, time, reply)
-        for (frames, text), time, reply in zip(users, times, replies, strict=True)
+        Turn(user.frames, user.text, time, reply, audio=user.sound)
+        for user, time, reply in zip(users, times, replies, strict=True)
     )
     windows = fields.windows(metadata.get("answer") or [], "metadata.answer")
     history = fields.texts(
@@ -132,10 +140,9 @@ def _row(dialogue: Dialogue, path: Path, root: str | os.PathLike[str]) -> dict[s
     messages = []
     if dialogue.system is not None:
         messages.append({"role": "system", "content": dialogue.system})
-    for index, turn in enumerate(dialogue.turns):
-        if turn.video or PLACEHOLDER in turn.text:
-            fields.fail(f"turns[{index}]", "this format holds no video turns and no text <image>")
-        messages.append({"role": "user", "content": user_content(turn.frames, turn.text)})
+    check_writable(fields, dialogue.turns)
+    for turn in dialogue.turns:
+        messages.append({"role": "user", "content": user_content(turn)})
         messages.append({"role": "assistant", "content": turn.reply})
     frames = [frame for turn in dialogue.turns for frame in turn.frames]
     metadata = {
@@ -146,4 +153,8 @@ def _row(dialogue: Dialogue, path: Path, root: str | os.PathLike[str]) -> dict[s
         "prev_assistant_replies": list(dialogue.history),
     }
     images = [{"path": image_reference(frame, root)} for frame in frames]
-    return {"messages": messages, "images": images, "metadata": metadata}
+    row = {"messages": messages, "images": images, "metadata": metadata}
+    sounds = [turn.audio for turn in dialogue.turns if turn.audio is not None]
+    if sounds:
+        row["audios"] = [{"path": sound_reference(sound, root)} for sound in sounds]
+    return row
