@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 import numpy as np
 
+from turnwise_jax.data.audio import SoundSpec, sound_frames
 from turnwise_jax.data.images import FrameSpec, patchify
 from turnwise_jax.data.pipeline import Example
-from turnwise_jax.data.records import Dialogue, Frame, Turn
+from turnwise_jax.data.records import Dialogue, Frame, Sound, Turn
 from turnwise_jax.data.tokens import Vocab, build_tokenizer
 from turnwise_jax.models import MODELS, io
 from turnwise_jax.rollout.policy import Policy
@@ -86,6 +88,7 @@ def make_example(
     replies: bool = False,
     pixels: np.ndarray | None = None,
     spec: FrameSpec = SPEC,
+    sounds: Mapping[int, float] | None = None,
 ) -> Example:
     """A dialogue with ``given`` turns of history and ``turns`` open ones.
 
@@ -95,7 +98,9 @@ def make_example(
       replies: give every open turn a reply as well (a supervised example).
       pixels: frames to use instead of noise drawn from ``seed``.
       spec: the policy's frame preprocessing.
+      sounds: seconds of noise that a turn plays, by turn.
     """
+    sounds = sounds or {}
     rng = np.random.default_rng(seed)
     counts = (per_turn,) * (given + turns) if isinstance(per_turn, int) else per_turn
     pixels = frames(rng, sum(counts), *size) if pixels is None else pixels
@@ -119,7 +124,19 @@ def make_example(
                 time=2.0 * shown,
                 reply=words[rng.integers(3)] if index < given or replies else None,
                 video=video,
+                audio=Sound(f"{identity}.mp4", 0.0, sounds[index]) if index in sounds else None,
             )
         )
     dialogue = Dialogue(identity, tuple(records), system=SYSTEM, file="tiny.jsonl")
-    return Example(dialogue, tuple(p.values for p in patches), tuple(p.grid for p in patches))
+    return Example(
+        dialogue,
+        tuple(p.values for p in patches),
+        tuple(p.grid for p in patches),
+        tuple(_noise(rng, turn.audio) for turn in records if turn.audio),
+    )
+
+
+def _noise(rng: np.random.Generator, sound: Sound) -> np.ndarray:
+    """float32[mel bins, frames]."""
+    spec = SoundSpec()
+    return rng.normal(size=(spec.mel_bins, sound_frames(sound, spec))).astype(np.float32)

@@ -20,7 +20,9 @@ from turnwise_jax.train.forward import Forward
 
 TEMPERATURE = 1.2
 GROUP = 2
-OTHERS = ["qwen3_vl"]  # the other tests of this directory use qwen2_5_vl
+OMNI = "qwen2_5_omni"
+OTHERS = ["qwen3_vl", OMNI]  # the other tests of this directory use qwen2_5_vl
+UNUSED = ("audio", "markers", "embedding")  # in every Omni checkpoint, but not in its thinker
 
 
 class Sampled(NamedTuple):
@@ -33,13 +35,17 @@ class Sampled(NamedTuple):
 
 
 def make_examples(policy) -> list:
-    """Images of two sizes, videos of several lengths beside an image, a dialogue without media."""
+    """Images of two sizes, videos of several lengths beside an image, a dialogue without media.
+
+    Where the policy hears: sound after an image, inside one video and not the other, and alone.
+    """
     side, spec = 4 * policy.spec.patch_size, policy.spec
     square, wide = (side, side), (side, side * 3 // 2)
     videos = {"per_turn": (1, 4, 0, 2), "videos": (1, 3)}
+    after, inside = ({0: 0.33}, {1: 2.61, 2: 0.9}) if policy.template.sound else ({}, {})
     return [
-        make_example("images", 2, seed=1, size=wide, spec=spec),
-        make_example("videos", 3, seed=2, size=square, spec=spec, **videos),
+        make_example("images", 2, seed=1, size=wide, spec=spec, sounds=after),
+        make_example("videos", 3, seed=2, size=square, spec=spec, sounds=inside, **videos),
         make_example("words", 2, seed=3, per_turn=0, spec=spec),
     ]
 
@@ -99,7 +105,7 @@ def test_the_trainer_scores_the_same_and_every_parameter_learns(sampled):
     np.testing.assert_allclose(logp, rows.sampler_logp, atol=2e-5)
     for path, leaf in named(slope).items():
         assert np.isfinite(leaf).all(), path
-        assert np.abs(leaf).max() > 0, path
+        assert (np.abs(leaf).max() > 0) == (path != UNUSED), path
 
 
 def test_one_pixel_reaches_every_later_turn_of_its_dialogue_alone(sampled):
@@ -107,8 +113,9 @@ def test_one_pixel_reaches_every_later_turn_of_its_dialogue_alone(sampled):
     media = made.prompts.media
     before = score(policy, policy.params, rows, media, TEMPERATURE)
     patches = np.array(media.vision.patches)
+    tokens = policy.family.slots_for([(4, 6)], policy.config).tokens
     index = rows.media_index[GROUP]  # the first rollout of the dialogue with videos
-    last = index[index >= 0].max() // policy.family.slots_for([(4, 6)], policy.config).tokens
+    last = index[index < len(patches) * tokens].max() // tokens
     flat = patches[last].reshape(-1)
     flat[7] ^= 255
     changed = media._replace(vision=media.vision._replace(patches=patches))
@@ -117,3 +124,18 @@ def test_one_pixel_reaches_every_later_turn_of_its_dialogue_alone(sampled):
     assert moved[GROUP : 2 * GROUP][final[GROUP : 2 * GROUP]].all()
     moved[GROUP : 2 * GROUP] &= ~final[GROUP : 2 * GROUP]
     assert not moved.any()
+
+
+@pytest.mark.parametrize("sampled", [OMNI], indirect=True)
+def test_one_frame_of_sound_reaches_every_later_turn_of_its_dialogue_alone(sampled):
+    policy, examples, made, rows = sampled
+    media = made.prompts.media
+    assert [len(example.sound_slices) for example in examples] == [1, 3, 0]
+    before = score(policy, policy.params, rows, media, TEMPERATURE)
+    mel = np.array(media.audio.mel)
+    mel[3, 40] += 1.0  # the sound of the second open turn of the dialogue with videos
+    changed = media._replace(audio=media.audio._replace(mel=mel))
+    moved = score(policy, policy.params, rows, changed, TEMPERATURE) != before
+    later = (rows.turn_id >= 1) & rows.action_mask
+    later[:GROUP] = later[2 * GROUP :] = False
+    np.testing.assert_array_equal(moved, later)

@@ -1,8 +1,7 @@
 """Hyper-parameters of the published checkpoints, Qwen/Qwen2.5-Omni-{3B,7B}: the thinker's part.
 
 The talker and its vocoder are left out, as this package leaves them out. Neither size ties its
-head to the embedding: with one of its own, the parts of the 3B model add up to its 5.54e9
-parameters.
+head to the embedding, which is also transformers' default for a thinker.
 """
 
 from __future__ import annotations
