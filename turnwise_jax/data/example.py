@@ -76,7 +76,9 @@ def load_example(dialogue: Dialogue, spec: FrameSpec, sound: SoundSpec | None = 
         for rank in _time_order(list(frames.values())):
             with _located(dialogue, _frame_field(places[rank])):
                 index, pixels = next(pictures)
-                resized[places[index]] = resize(pixels, spec)
+                turn = dialogue.turns[places[index][0]]
+                count = len(turn.frames) if turn.video else None
+                resized[places[index]] = resize(pixels, spec, frames=count)
     stacks = [_patches(dialogue, turn, resized, spec) for turn in range(len(dialogue.turns))]
     flat = [patches for stack in stacks for patches in stack]
     return Example(

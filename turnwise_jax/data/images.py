@@ -9,19 +9,34 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from turnwise_jax.data.processor import PREPROCESSOR, processor_settings
+from turnwise_jax.data.processor import (
+    PREPROCESSOR,
+    VIDEO_PREPROCESSOR,
+    processor_settings,
+    video_settings,
+)
 from turnwise_jax.errors import InputError
 
 MAX_ASPECT_RATIO = 200
+_WHOLE_VIDEO = "Qwen3VLVideoProcessor"  # it bounds the area of all frames together
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+
+
+class VideoSize(NamedTuple):
+    """Bounds of the resized area of a video: of each frame, or (``whole``, Qwen3-VL) of all of its
+    frames together."""
+
+    min_pixels: int
+    max_pixels: int
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +44,8 @@ class FrameSpec:
     """How a frame becomes patches.
 
     Sizes are in pixels; ``min_pixels`` and ``max_pixels`` bound the area of a resized frame;
-    ``resample`` is Pillow's filter number (3 = bicubic).
+    ``resample`` is Pillow's filter number (3 = bicubic). ``video``: other bounds for the frames of
+    video turns; those of images if None.
 
     Raises:
       InputError: a value that cannot work.
@@ -43,6 +59,7 @@ class FrameSpec:
     image_mean: tuple[float, float, float] = _CLIP_MEAN
     image_std: tuple[float, float, float] = _CLIP_STD
     resample: int = int(Image.Resampling.BICUBIC)
+    video: VideoSize | None = None
 
     def __post_init__(self) -> None:
         for name in ("patch_size", "merge_size", "temporal_patch_size", "min_pixels", "max_pixels"):
@@ -53,6 +70,8 @@ class FrameSpec:
             raise InputError(
                 f"{self.min_pixels} exceeds max_pixels {self.max_pixels}", field="min_pixels"
             )
+        if self.video is not None and not 1 <= self.video.min_pixels <= self.video.max_pixels:
+            raise InputError(f"no bounds of an area: {self.video}", field="video")
         for name in ("image_mean", "image_std"):
             value = getattr(self, name)
             if len(value) != 3 or not all(math.isfinite(v) for v in value):
@@ -76,7 +95,8 @@ class FrameSpec:
     def from_pretrained(cls, directory: str | os.PathLike[str]) -> FrameSpec:
         """Reads the image processor's settings from a Hugging Face checkpoint directory.
 
-        Accepts ``preprocessor_config.json`` and the nested form in ``processor_config.json``.
+        Accepts ``preprocessor_config.json`` and the nested form in ``processor_config.json``; the
+        bounds of videos are those of ``video_preprocessor_config.json``, if it is there.
 
         Raises:
           InputError: no such file, unreadable, or a setting that is not supported.
@@ -97,9 +117,10 @@ class FrameSpec:
         for name in ("patch_size", "merge_size", "temporal_patch_size", "resample"):
             values[name] = raw.get(name)
         try:
-            return cls(**{name: value for name, value in values.items() if value is not None})
+            spec = cls(**{name: value for name, value in values.items() if value is not None})
         except InputError as error:
             raise InputError(error.message, file=file, field=error.field) from error
+        return replace(spec, video=_video_size(Path(directory), spec))
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes ``preprocessor_config.json`` that this class and transformers read."""
@@ -111,10 +132,18 @@ class FrameSpec:
             "rescale_factor": 1 / 255,
             "do_normalize": True,
             "size": {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels},
-            **asdict(self),
+            **{name: value for name, value in asdict(self).items() if name != "video"},
         }
-        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-        (Path(directory) / PREPROCESSOR).write_text(text, encoding="utf-8")
+        _write(Path(directory) / PREPROCESSOR, config)
+        if self.video is not None:
+            low, high, whole = self.video
+            config |= {
+                "video_processor_type": _WHOLE_VIDEO if whole else "Qwen2VLVideoProcessor",
+                "size": {"shortest_edge": low, "longest_edge": high},
+            }
+            for name in ("image_processor_type", "min_pixels", "max_pixels"):
+                del config[name]
+            _write(Path(directory) / VIDEO_PREPROCESSOR, config)
 
 
 class Patches(NamedTuple):
@@ -129,36 +158,47 @@ class Patches(NamedTuple):
     grid: tuple[int, int, int]
 
 
-def smart_resize(height: int, width: int, spec: FrameSpec) -> tuple[int, int]:
+def smart_resize(
+    height: int, width: int, spec: FrameSpec, *, frames: int | None = None
+) -> tuple[int, int]:
     """The size a frame is resized to: multiples of ``spec.factor``, area within the bounds.
 
     Args:
       height, width: pixels.
+      frames: how many the video has that the frame belongs to; None for an image.
 
     Returns:
-      (height, width) in pixels, the reference processor's rule.
+      (height, width) in pixels, the reference processors' rule.
 
     Raises:
       InputError: one side is more than 200 times the other, or a side is empty.
     """
     if min(height, width) < 1:
         raise InputError(f"a frame of {width}x{height} pixels is empty")
+    factor, low, high, count, area = spec.factor, spec.min_pixels, spec.max_pixels, 1, 1
+    if frames is not None and spec.video is not None:
+        low, high, whole = spec.video
+        if whole:
+            depth = spec.temporal_patch_size
+            count, area = frames, max(depth, round(frames / depth) * depth)
+            if min(height, width) < factor:
+                scale = max(factor / height, factor / width)
+                height, width = int(height * scale), int(width * scale)
     if max(height, width) / min(height, width) > MAX_ASPECT_RATIO:
         raise InputError(
             f"a frame of {width}x{height} pixels is too long and thin: one side may be at most "
             f"{MAX_ASPECT_RATIO} times the other"
         )
-    factor = spec.factor
     rounded = round(height / factor) * factor, round(width / factor) * factor
-    area = rounded[0] * rounded[1]
-    if area > spec.max_pixels:
-        shrink = math.sqrt((height * width) / spec.max_pixels)
+    area *= rounded[0] * rounded[1]
+    if area > high:
+        shrink = math.sqrt((count * height * width) / high)
         return (
             max(factor, math.floor(height / shrink / factor) * factor),
             max(factor, math.floor(width / shrink / factor) * factor),
         )
-    if area < spec.min_pixels:
-        grow = math.sqrt(spec.min_pixels / (height * width))
+    if area < low:
+        grow = math.sqrt(low / (count * height * width))
         return (
             math.ceil(height * grow / factor) * factor,
             math.ceil(width * grow / factor) * factor,
@@ -170,14 +210,15 @@ def frame_grid(
     height: int, width: int, spec: FrameSpec, *, frames: int = 1, video: bool = False
 ) -> tuple[int, int, int]:
     """Grid (t, h, w) in patches that ``patchify`` will give, from the frame size alone."""
-    resized_height, resized_width = smart_resize(height, width, spec)
+    size = smart_resize(height, width, spec, frames=frames if video else None)
+    resized_height, resized_width = size
     slices = math.ceil(frames / spec.temporal_patch_size) if video else 1
     return slices, resized_height // spec.patch_size, resized_width // spec.patch_size
 
 
-def resize(frame_HWC: np.ndarray, spec: FrameSpec) -> np.ndarray:
+def resize(frame_HWC: np.ndarray, spec: FrameSpec, *, frames: int | None = None) -> np.ndarray:
     """Resizes uint8[H, W, 3] by the rule of ``smart_resize`` with Pillow's filter."""
-    height, width = smart_resize(*frame_HWC.shape[:2], spec)
+    height, width = smart_resize(*frame_HWC.shape[:2], spec, frames=frames)
     image = Image.fromarray(np.ascontiguousarray(frame_HWC))
     return np.asarray(image.resize((width, height), Image.Resampling(spec.resample)))
 
@@ -198,7 +239,9 @@ def patchify(frames_FHWC: np.ndarray, spec: FrameSpec, *, video: bool = False) -
     """
     if frames_FHWC.ndim != 4 or frames_FHWC.shape[-1] != 3 or frames_FHWC.dtype != np.uint8:
         raise TypeError(f"need uint8[F, H, W, 3], got {frames_FHWC.dtype}{frames_FHWC.shape}")
-    return cut(np.stack([resize(frame, spec) for frame in frames_FHWC]), spec, video=video)
+    frames = len(frames_FHWC) if video else None
+    resized = [resize(frame, spec, frames=frames) for frame in frames_FHWC]
+    return cut(np.stack(resized), spec, video=video)
 
 
 def cut(resized: np.ndarray, spec: FrameSpec, *, video: bool = False) -> Patches:
@@ -229,3 +272,32 @@ def normalise(values: np.ndarray, spec: FrameSpec) -> np.ndarray:
     mean = np.repeat(np.asarray(spec.image_mean, np.float32), per_channel)
     std = np.repeat(np.asarray(spec.image_std, np.float32), per_channel)
     return (values.astype(np.float32) / np.float32(255) - mean) / std
+
+
+def _video_size(directory: Path, spec: FrameSpec) -> VideoSize | None:
+    """The video processor's bounds; None where they are the image processor's."""
+    found = video_settings(directory)
+    if found is None:
+        return None
+    file, raw = found
+    for name in ("patch_size", "merge_size", "temporal_patch_size", "image_mean", "image_std"):
+        value, ours = raw.get(name), getattr(spec, name)
+        if value is not None and (tuple(value) if isinstance(value, list) else value) != ours:
+            raise InputError(f"is {value} for videos, {ours} for images", file=file, field=name)
+    if raw.get("cap_pixels_per_frame"):
+        raise InputError("only false is supported", file=file, field="cap_pixels_per_frame")
+    size = raw.get("size") or {}
+    low = raw.get("min_pixels") or size.get("shortest_edge")
+    high = raw.get("max_pixels") or size.get("longest_edge")
+    if low is None or high is None:
+        return None
+    whole = raw.get("video_processor_type") == _WHOLE_VIDEO
+    if not all(isinstance(value, int) for value in (low, high)) or not 1 <= low <= high:
+        raise InputError(f"no bounds of an area: {low!r} to {high!r}", file=file, field="size")
+    if not whole and (low, high) == (spec.min_pixels, spec.max_pixels):
+        return None
+    return VideoSize(low, high, whole)
+
+
+def _write(file: Path, config: dict[str, object]) -> None:
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

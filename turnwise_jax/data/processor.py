@@ -9,6 +9,7 @@ from typing import Any
 from turnwise_jax.errors import InputError
 
 PREPROCESSOR = "preprocessor_config.json"
+VIDEO_PREPROCESSOR = "video_preprocessor_config.json"
 _PROCESSOR = "processor_config.json"
 
 
@@ -24,13 +25,33 @@ def processor_settings(directory: Path, section: str) -> tuple[Path, dict[str, A
     for file, key in ((directory / PREPROCESSOR, None), (directory / _PROCESSOR, section)):
         if not file.is_file():
             continue
-        try:
-            raw = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"not readable as JSON: {error}", file=file) from error
+        raw = _read(file)
         raw = raw.get(key) if key and isinstance(raw, dict) else raw
         if not isinstance(raw, dict):
             what = section.replace("_", " ")
             raise InputError(f"holds no {what} settings", file=file, field=key)
         return file, raw
     raise InputError(f"no {PREPROCESSOR} in this directory", file=directory)
+
+
+def video_settings(directory: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The video processor's own settings, if the checkpoint has any.
+
+    Raises:
+      InputError: the file is not readable.
+    """
+    file, nested = directory / VIDEO_PREPROCESSOR, directory / _PROCESSOR
+    raw: Any = None
+    if file.is_file():
+        raw = _read(file)
+    elif nested.is_file():
+        file, raw = nested, _read(nested)
+        raw = raw.get("video_processor") if isinstance(raw, dict) else None
+    return (file, raw) if isinstance(raw, dict) else None
+
+
+def _read(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"not readable as JSON: {error}", file=file) from error

@@ -6,8 +6,8 @@ lists *all* user turns of a question. ``model_pred_timestamps`` are the decision
 turns.
 
 Our addition: a turn may have a sound after its pictures, ``{"type": "audio", "audio":
-"clip.mp4#t=0.0,4.0"}`` in seconds. Those of the prompt stand in a column ``audios``, with ``<audio>``
-in its text; files without sound have no such column.
+"clip.mp4#t=0.0,4.0"}`` in seconds. Those of the prompt stand in a column ``audios``, with an
+``<audio>`` in its text; files without sound have no such column.
 """
 
 from __future__ import annotations
