@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import jax
 from ml_collections import ConfigDict
 
 from turnwise_jax.data.load import load_dialogues
@@ -41,6 +42,10 @@ def evaluate(config: ConfigDict, *, predictions: str | os.PathLike[str] | None =
     ):
         if value not in allowed:
             raise InputError(f"is {value!r}; allowed: {', '.join(allowed)}", field=field)
+    if jax.process_count() > 1:
+        raise InputError(
+            f"this is one of {jax.process_count()} processes; evaluation runs in one, on one host"
+        )
     directory = Path(config.dir)
     skipped: list[str] = []
     if predictions is None:

@@ -82,6 +82,8 @@ def check(config: ConfigDict) -> None:
             raise InputError(
                 f"{start!r} is not run before {name!r}", field=f"runs.{name}.policy.checkpoint"
             )
+        if config.runs[name].hosts.count != 1:
+            raise InputError("a study runs in one process", field=f"runs.{name}.hosts.count")
         earlier.append(name)
     for field in ("evaluation.forced", "evaluation.swapped", "pictures.compare"):
         section, key = field.split(".")

@@ -116,9 +116,12 @@ class Joined(Hosts):
             reason = self._store.blocking_key_value_get(ENDED, FOREVER_MS)
         except jax.errors.JaxRuntimeError:
             return  # the store is gone
-        if not self._ending:
-            print(f"turnwise: error: {reason}; {AGAIN}", file=sys.stderr, flush=True)
-            os._exit(2)
+        if self._ending:
+            return
+        print(f"turnwise: error: {reason}; put that right and {AGAIN}", file=sys.stderr, flush=True)
+        if self.main:  # the store goes with this process, and with it all that have not left yet
+            time.sleep(2 * GRACE_SECONDS)
+        os._exit(2)
 
 
 @contextmanager
