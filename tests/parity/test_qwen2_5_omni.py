@@ -66,14 +66,6 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=["untied", "tied"])
-def checkpoint(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp(request.param)
-    model = build_reference(tied=request.param == "tied")
-    model.save_pretrained(directory)
-    return directory, model
-
-
 @pytest.fixture(scope="module")
 def untied(tmp_path_factory):
     directory = tmp_path_factory.mktemp("whole")

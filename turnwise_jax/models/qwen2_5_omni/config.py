@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from turnwise_jax.errors import InputError
 from turnwise_jax.models.config_fields import ConfigFields, override, pixel_statistics
 from turnwise_jax.models.decoder import DecoderConfig
 from turnwise_jax.models.qwen2_5_vl.config import VisionConfig, read_vision
@@ -152,7 +153,18 @@ class Config:
     def with_preprocessor(
         self, raw: Mapping[str, Any], *, file: str | os.PathLike[str] | None = None
     ) -> Config:
-        """This model with the pixel mean and deviation of a ``preprocessor_config.json``."""
+        """This model with the pixel mean and deviation of a ``preprocessor_config.json``.
+
+        Raises:
+          InputError: its sound has other mel bins than the audio tower takes.
+        """
+        bins = raw.get("feature_size", self.audio.num_mel_bins)
+        if bins != self.audio.num_mel_bins:
+            raise InputError(
+                f"{bins!r} mel bins, but the audio tower takes {self.audio.num_mel_bins}",
+                file=file,
+                field="feature_size",
+            )
         return replace(self, **pixel_statistics(self, raw, file))
 
     @classmethod
@@ -209,7 +221,10 @@ def _thinker(raw: Mapping[str, Any], file: str | os.PathLike[str] | None) -> Map
     if raw.get("model_type") == THINKER:
         return raw
     if raw.get("model_type") != Config.model_type:
-        raise read.error("model_type", f"{raw.get('model_type')!r}, expected {Config.model_type!r}")
+        raise read.error(
+            "model_type",
+            f"{raw.get('model_type')!r}, expected {Config.model_type!r} or {THINKER!r}",
+        )
     thinker = read.section("thinker_config")
     if not thinker:
         raise read.error("thinker_config", "missing")

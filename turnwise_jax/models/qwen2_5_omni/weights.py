@@ -2,7 +2,9 @@
 
 Written names are those of the published checkpoints, ``thinker.*``. Read are also directories that
 hold a thinker alone, with these names or those that transformers 5 has in memory. What belongs to
-the talker and its vocoder is passed over.
+the talker and its vocoder is passed over, and a directory written here has none: its config.json
+says so, and transformers' thinker class reads it. To hear a trained thinker, put its tensors in the
+place of those with the same names in the directory it came from.
 """
 
 from __future__ import annotations
