@@ -34,6 +34,7 @@ setup(
         "ml-collections>=1.1",
         "absl-py>=2.0",
         "numpy>=2.0",
+        "scipy>=1.11",
         "av>=14",
         "pillow>=11",
         "pyarrow>=18",
