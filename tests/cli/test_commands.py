@@ -109,6 +109,21 @@ def test_rollout_prints_a_timeline_and_appends_the_dialogue(world, checkpoint, t
     assert first == second  # greedy: the same video and question, the same replies
 
 
+def test_checkpoints_go_from_one_form_to_the_other_and_back(checkpoint, tmp_path, capsys):
+    there, back = tmp_path / "orbax", tmp_path / "hf"
+    forms = ["--format=orbax", "--dtype=float32"], ["--dtype=float32"]
+    for source, target, form in zip((checkpoint, there), (there, back), forms, strict=True):
+        assert main(["convert", f"--checkpoint={source}", f"--output={target}", *form]) == 0
+        assert not list(target.parent.glob("*.partial"))
+    assert not list(there.glob("*.safetensors"))
+    policies = [Policy.load(path) for path in (checkpoint, there, back)]
+    for a, b, c in zip(*map(exported_leaves, policies), strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a, c)
+    capsys.readouterr()
+    assert "by --run or by --checkpoint" in refused(capsys, "convert", f"--output={tmp_path}/x")
+
+
 def test_train_convert_and_eval_chain(world, checkpoint, tmp_path, capsys):
     config = write_config(
         tmp_path / "sft.py",

@@ -111,8 +111,8 @@ def test_peak_memory_is_the_arrays_and_little_more(large, dtype):
     assert found["arrays"] == pytest.approx(total * (2 if dtype == "float32" else 1), rel=0.01)
     beyond = found["after"] - found["before"] - found["arrays"]
     # A tensor lies there as in the file, turned round and cast; compiling takes the rest.
-    assert beyond < 3 * largest + 80
-    assert beyond < total / 4
+    assert beyond < 3 * largest + 110
+    assert beyond < total / 3
 
 
 def test_two_hosts_share_the_reading_and_the_writing(tmp_path):

@@ -16,7 +16,7 @@ from turnwise_jax.models.lora import is_adapter
 from turnwise_jax.models.params import named
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.checkpoint import Checkpointer
-from turnwise_jax.train.convert import convert
+from turnwise_jax.train.convert import convert_run
 from turnwise_jax.train.directory import EXPORT, REPORT
 from turnwise_jax.train.loop import CHECKPOINTS
 from turnwise_jax.train.optim import make_optimizer
@@ -81,7 +81,7 @@ def test_the_exported_policy_is_the_adapted_one_and_differs_from_its_base(config
 
 
 def test_convert_merges(config, tmp_path):
-    convert(config.run.dir, tmp_path / "out")
+    convert_run(config.run.dir, tmp_path / "out")
     toy.assert_equal(
         Policy.load(tmp_path / "out").params, Policy.load(f"{config.run.dir}/{EXPORT}").params
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 from jax.typing import DTypeLike
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models import ALIASES, MODELS
+from turnwise_jax.models import ALIASES, MODELS, orbax_files
 from turnwise_jax.models.layers import REMAT
 from turnwise_jax.models.lora import Lora, adapt, init_adapters, is_adapter
 from turnwise_jax.models.params import Path, named, replaced
@@ -110,7 +110,8 @@ def load(
     The host holds one tensor at a time beside what the devices hold.
 
     Args:
-      directory: holds ``config.json`` and ``model.safetensors`` or indexed shards.
+      directory: holds ``config.json`` and ``model.safetensors``, indexed shards, or parameters
+        that ``save_orbax`` wrote.
       dtype: compute dtype.
       param_dtype: dtype of the parameters, whatever the file's; or a function of their names.
       remat: one of ``REMAT``.
@@ -132,6 +133,22 @@ def load(
         for path, leaf in named(abstract).items()
     }
     places = None if shardings is None else named(shardings(abstract, config))
+    base = {path: shape for path, shape in shapes.items() if not is_adapter(path)}
+    if (FilePath(directory) / orbax_files.PARAMS).is_dir():
+        values = orbax_files.read_params(FilePath(directory), base, places)
+    else:
+        values = _read_tensors(directory, config, base, places)
+    if lora is not None:
+        values |= init_adapters(shapes, seed, places)
+    return graphdef, replaced(abstract, values), config
+
+
+def _read_tensors(
+    directory: str | os.PathLike[str],
+    config: Any,
+    shapes: Mapping[Path, jax.ShapeDtypeStruct],
+    places: Mapping[Path, Any] | None,
+) -> dict[Path, jax.Array]:
     weights = MODELS[config.model_type].weights
     rows = weights.entries(config)
     checkpoint = Checkpoint(directory)
@@ -139,10 +156,7 @@ def load(
     if config.tie_word_embeddings:
         _check_tied_head(checkpoint, spelling, weights)
     check_names(rows, checkpoint, spelling, weights.ignored)
-    values = read_params(rows, checkpoint, spelling, shapes, places)
-    if lora is not None:
-        values |= init_adapters(shapes, seed, places)
-    return graphdef, replaced(abstract, values), config
+    return read_params(rows, checkpoint, spelling, shapes, places)
 
 
 def save(
@@ -179,6 +193,34 @@ def save(
     else:
         for tensor in listed:
             tensor.read()
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices("saved")
+
+
+def save_orbax(
+    directory: str | os.PathLike[str],
+    config: Any,
+    params: nnx.State,
+    *,
+    source: str | os.PathLike[str],
+) -> None:
+    """Write a directory that :func:`load` reads, its parameters as an Orbax checkpoint.
+
+    Each process writes what its devices hold, in the parameters' own dtype. ``config.json`` comes
+    last, so a directory that has one is complete.
+
+    Args:
+      directory: the target, without parameters yet.
+      config: the model's configuration.
+      params: all parameters, without adapters.
+      source: a checkpoint directory whose tokenizer and preprocessor files are copied along.
+    """
+    target, values = FilePath(directory).absolute(), named(params)
+    orbax_files.write_params(target, values)
+    if jax.process_index() == 0:
+        _copy_others(FilePath(source), target)
+        raw = _with_dtype(config.to_hf(), np.dtype(next(iter(values.values())).dtype))
+        (target / CONFIG).write_text(json.dumps(raw, indent=2) + "\n")
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices("saved")
 

@@ -1,14 +1,18 @@
-"""Policies out of training checkpoints."""
+"""Policies out of training checkpoints, and checkpoint directories from one form to another."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
+from jax.typing import DTypeLike
 from ml_collections import ConfigDict
 
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.io import save_orbax
+from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.checkpoint import Checkpointer
 from turnwise_jax.train.directory import CONFIG, export
 from turnwise_jax.train.loop import CHECKPOINTS
@@ -16,8 +20,39 @@ from turnwise_jax.train.optim import make_optimizer
 from turnwise_jax.train.run import load_policy
 from turnwise_jax.train.state import create_state
 
+FORMATS = ("hf", "orbax")
 
-def convert(
+
+def convert_checkpoint(
+    checkpoint: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    form: str,
+    dtype: DTypeLike,
+) -> None:
+    """Write a checkpoint directory, of either form, in the form asked for.
+
+    Args:
+      checkpoint: a directory that ``Policy.load`` reads.
+      output: the directory to write, whole or not at all.
+      form: one of ``FORMATS``.
+      dtype: of the written weights.
+
+    Raises:
+      InputError: an unusable checkpoint, or the output is there already.
+    """
+    output = _new(output)
+    policy = Policy.load(checkpoint, param_dtype=dtype)
+    part = output.with_name(f".{output.name}.partial")
+    shutil.rmtree(part, ignore_errors=True)
+    if form == "orbax":
+        save_orbax(part, policy.config, policy.params, source=checkpoint)
+    else:
+        policy.save(part)
+    os.replace(part, output)
+
+
+def convert_run(
     run: str | os.PathLike[str], output: str | os.PathLike[str], *, step: int | None = None
 ) -> int:
     """Write the policy of one checkpoint of a run as a Hugging Face directory.
@@ -36,9 +71,7 @@ def convert(
     Raises:
       InputError: no such run or checkpoint, or the output is there already.
     """
-    run, output = Path(run), Path(output)
-    if output.exists():
-        raise InputError("is there already; choose another directory", file=output)
+    run, output = Path(run), _new(output)
     try:
         config = ConfigDict(json.loads((run / CONFIG).read_text()))
     except (OSError, ValueError) as error:
@@ -54,3 +87,10 @@ def convert(
     checkpoints.close()
     export(policy, state, output)
     return step
+
+
+def _new(output: str | os.PathLike[str]) -> Path:
+    output = Path(output)
+    if output.exists():
+        raise InputError("is there already; choose another directory", file=output)
+    return output
