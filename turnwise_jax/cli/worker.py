@@ -42,7 +42,7 @@ def watch(argv: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child as well
     status = child.wait()
     if status == -signal.SIGABRT:
-        raise InputError(f"another process of this run is gone; {AGAIN}")
+        raise InputError(f"another process of this run is gone or never came; {AGAIN}")
     if status < 0:
         raise InputError(f"the process was ended by {signal.Signals(-status).name}; {AGAIN}")
     if status:
