@@ -18,6 +18,8 @@ ENVIRONMENT = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
 }
 
+ACCELERATORS = ("accel*", "vfio*", "nvidia*", "kfd", "dxg")  # device files of TPUs and GPUs
+
 USAGE = """usage: turnwise COMMAND [--config=FILE.py] [--config.field=value] [--flag=value]
 
 commands:
@@ -25,7 +27,8 @@ commands:
   eval      run a checkpoint over a set of dialogues, or score predictions made before
   rollout   stream any video file through any checkpoint and print its decisions
   score     reward terms, prefix scores and turn advantages of dialogues in a JSONL file
-  convert   Hugging Face directory <-> training checkpoint
+  convert   training checkpoints to Hugging Face directories, those to Orbax and back
+  compile   what a run needs of a named TPU slice: memory, operations; no TPU needed
   study     several trainings and evaluations, a table and pictures (the demo)
   world     write the embedded world's videos and records
 
@@ -69,6 +72,12 @@ def _study(argv: Sequence[str]) -> None:
     study.main(argv)
 
 
+def _compile(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import compile
+
+    compile.main(argv)
+
+
 def _world(argv: Sequence[str]) -> None:
     from turnwise_jax.cli import world
 
@@ -82,6 +91,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "rollout": _rollout,
     "score": _score,
     "convert": _convert,
+    "compile": _compile,
     "study": _study,
     "world": _world,
 }
@@ -99,6 +109,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
+    if not any(any(Path("/dev").glob(pattern)) for pattern in ACCELERATORS):
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # an installed libtpu would search, loudly
     try:
         COMMANDS[name](rest)
     except InputError as error:

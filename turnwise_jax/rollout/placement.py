@@ -102,6 +102,14 @@ class Placement:
         return jax.tree.map(_own_rows, tree)
 
 
+def placed(tree: Any, place: NamedSharding) -> Any:
+    """Shapes and dtypes of arrays that live at ``place``."""
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        tree,
+    )
+
+
 def _own_rows(array: jax.Array) -> np.ndarray:
     """Shards in the order of their rows; devices of the ``tensor`` axis hold the same ones."""
     parts = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}

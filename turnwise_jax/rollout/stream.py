@@ -15,7 +15,7 @@ from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.cache import KVCache
 from turnwise_jax.rollout.decode import Rule, State, TurnOutput, begin, encode, take_turn
-from turnwise_jax.rollout.placement import Placement
+from turnwise_jax.rollout.placement import Placement, placed
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import PromptBatch, empty_batch, prompt_batch
 from turnwise_jax.rollout.sampling import Sampling
@@ -123,6 +123,38 @@ class StreamEngine:
             media, state = self._start(params, prompts, group_size, 0, 0)
             jax.block_until_ready(self._advance(params, media, state, prompts, 0))
 
+    def lowerings(
+        self, params: nnx.State, prompts: PromptBatch, *, group_size: int
+    ) -> Iterator[tuple[str, jax.stages.Lowered]]:
+        """The compiled functions of such a batch, lowered from shapes alone: nothing is run.
+
+        Args:
+          params: shapes, dtypes and shardings.
+          prompts: of whose arrays only shapes count.
+          group_size: G.
+        """
+        place, media = self.placement.split_shapes, prompts.media
+        if media is not None:
+            encode_ = self._encode.lower(params, place(media))
+            yield "encode", encode_
+            media = placed(encode_.out_info, self.placement.whole)
+        context, prompt = place(self._copied((prompts.context, prompts.seed)))
+        zero = np.uint32(0)
+        options = {
+            "group_size": group_size,
+            "capacity": prompts.shapes.cache,
+            "copies": self.placement.copies(prompts.shapes.batch),
+        }
+        begin_ = self._begin.lower(params, media, context, zero, zero, prompt, **options)
+        yield "begin", begin_
+        state = jax.tree.map(placed, begin_.out_info, _state_shardings(self.placement))
+        chunk, active = place(self._copied((prompts.turn(0), prompts.turn_mask[:, 0])))
+        rule = self._rule(prompts)
+        yield (
+            "turn",
+            self._turn.lower(params, media, self._allowed, state, chunk, active, rule=rule),
+        )
+
     def rollout(
         self,
         params: nnx.State,
@@ -188,10 +220,12 @@ class StreamEngine:
     def _advance(
         self, params: nnx.State, media: Any, state: State, prompts: PromptBatch, k: int
     ) -> tuple[State, TurnOutput]:
-        limit = prompts.shapes.new_tokens
-        rule = Rule(self.sampling, self.policy.vocab.im_end, limit)
+        rule = self._rule(prompts)
         chunk, active = self._per_prompt((prompts.turn(k), prompts.turn_mask[:, k]))
         return self._turn(params, media, self._allowed, state, chunk, active, rule=rule)
+
+    def _rule(self, prompts: PromptBatch) -> Rule:
+        return Rule(self.sampling, self.policy.vocab.im_end, prompts.shapes.new_tokens)
 
     def _start(
         self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int
@@ -222,9 +256,11 @@ class StreamEngine:
 
     def _per_prompt(self, tree: Any) -> Any:
         """Arrays with one entry per prompt, on the devices that have the prompt's rows."""
-        batch = jax.tree.leaves(tree)[0].shape[0]
-        copies = self.placement.copies(batch)
-        return self.placement.split(jax.tree.map(lambda x: np.repeat(x, copies, axis=0), tree))
+        return self.placement.split(self._copied(tree))
+
+    def _copied(self, tree: Any) -> Any:
+        copies = self.placement.copies(jax.tree.leaves(tree)[0].shape[0])
+        return jax.tree.map(lambda x: np.repeat(x, copies, axis=0), tree)
 
     def _collect(
         self, prompts: PromptBatch, outputs: Sequence[TurnOutput], group_size: int

@@ -16,6 +16,7 @@ from turnwise_jax.train.state import Batch, TrainState
 from turnwise_jax.train.step import train_step
 
 Program = Callable[[], Any]
+Lowering = Callable[[], jax.stages.Lowered]
 
 
 class Update:
@@ -57,13 +58,20 @@ class Update:
 
     def programs(self, state: TrainState, batches: Sequence[Batch]) -> list[Program]:
         """Calls that compile the update for batches like these; a call of it then finds them."""
-        functions = [self._step] if self._once else [self._step, self._old_logprobs]
         shapes = jax.tree.map(abstract, state)
         return [
-            partial(_compile, function, shapes, self._layout.shapes(batch))
+            partial(_compile, lower)
             for batch in batches
-            for function in functions
+            for lower in self.lowerings(shapes, batch).values()
         ]
+
+    def lowerings(self, state: TrainState, batch: Batch) -> dict[str, Lowering]:
+        """By name, calls that lower the jitted functions of an update, from shapes alone."""
+        functions = {"update": self._step}
+        if not self._once:
+            functions["old_logprobs"] = self._old_logprobs
+        shapes = self._layout.shapes(batch)
+        return {name: partial(f.lower, state, shapes) for name, f in functions.items()}
 
 
 def compile_all(programs: Sequence[Program]) -> None:
@@ -74,5 +82,5 @@ def compile_all(programs: Sequence[Program]) -> None:
             bar.update()
 
 
-def _compile(function: Any, state: TrainState, batch: Batch) -> None:
-    function.lower(state, batch).compile()
+def _compile(lower: Lowering) -> None:
+    lower().compile()

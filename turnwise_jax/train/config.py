@@ -77,6 +77,19 @@ def _shared() -> dict[str, Any]:
             "coordinator": "",  # "host:port" of process 0
             "timeout": 60.0,  # seconds of silence after which a process counts as dead
         },
+        # What `turnwise compile` assumes where no checkpoint or no data is given; nothing else
+        # reads it. The defaults are the TurnWise paper's setting: about 10k tokens of context.
+        "compile": {
+            "model": "qwen2_5_vl/3b",  # family/size, a published architecture
+            "frames": 90,  # of a prompt, all turns together
+            "frame": (8, 16),  # tokens of a frame, high and wide
+            "video": False,  # frames come in pairs that share their tokens, as a video's do
+            "turns": 8,  # decisions; for sft, replies
+            "turn_frames": 2,  # of each later turn; the rest is in the context
+            "text": 800,  # other tokens of the context: instructions, question, past replies
+            "turn_text": 16,  # other tokens of a later turn
+            "sound": 0.0,  # seconds in the context
+        },
     }
 
 

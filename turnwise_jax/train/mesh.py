@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.sharding import param_shardings
-from turnwise_jax.rollout.placement import Placement
+from turnwise_jax.rollout.placement import Placement, placed
 from turnwise_jax.train.optim import Optimizer
 from turnwise_jax.train.state import Batch, TrainState, split_params
 
@@ -98,19 +98,34 @@ class Layout(Placement):
         """
         places = self.param_shardings(params, config)
         trained, frozen = split_params(jax.device_put(params, places), freeze)
-        moments = optax.tree.map_params(
-            optimizer,
-            lambda _, place: place,
-            jax.eval_shape(optimizer.init, trained),
-            split_params(places, freeze)[0],
-            transform_non_params=lambda _: self.whole,
-        )
+        moments = self._moments(optimizer, trained, split_params(places, freeze)[0])
         return TrainState(
             step=self._zero(),
             skipped=self._zero(),
             trained=trained,
             frozen=frozen,
             opt_state=jax.jit(optimizer.init, out_shardings=moments)(trained),
+        )
+
+    def state_shapes(
+        self, params: nnx.State, optimizer: Optimizer, freeze: Sequence[str], config: Any
+    ) -> TrainState:
+        """What ``create_state`` would give, without values, from parameters without values."""
+        places = self.param_shardings(params, config)
+        trained, frozen = split_params(jax.tree.map(placed, params, places), freeze)
+        moments = self._moments(optimizer, trained, split_params(places, freeze)[0])
+        count = placed(jax.ShapeDtypeStruct((), np.int32), self.whole)
+        opt_state = jax.tree.map(placed, jax.eval_shape(optimizer.init, trained), moments)
+        return TrainState(count, count, trained, frozen, opt_state)
+
+    def _moments(self, optimizer: Optimizer, trained: nnx.State, places: nnx.State) -> Any:
+        """Where the optimizer's state lives: moments as their parameters, the rest everywhere."""
+        return optax.tree.map_params(
+            optimizer,
+            lambda _, place: place,
+            jax.eval_shape(optimizer.init, trained),
+            places,
+            transform_non_params=lambda _: self.whole,
         )
 
     def _zero(self) -> jax.Array:

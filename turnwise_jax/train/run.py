@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.lora import Lora
+from turnwise_jax.models.params import Path as ParamPath
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.collect import make_collector
 from turnwise_jax.train.compiled import Update
@@ -33,7 +34,7 @@ from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.hosts import ALONE, Hosts, joined
 from turnwise_jax.train.loop import Run, fit
 from turnwise_jax.train.mesh import Layout, make_mesh
-from turnwise_jax.train.optim import make_optimizer
+from turnwise_jax.train.optim import Optimizer, make_optimizer
 from turnwise_jax.train.state import trained_names
 from turnwise_jax.train.validate import validate
 
@@ -109,18 +110,43 @@ def load_policy(
       shardings: where the parameters go; one device by default.
     """
     fields = config.policy
-    lora = Lora.from_config(fields.lora)
-    trains = trained_names(fields.freeze, adapted=lora is not None)
-    frozen = fields.param_dtype if fields.frozen_dtype == "same" else fields.frozen_dtype
     return Policy.load(
         fields.checkpoint,
         dtype=fields.dtype,
-        param_dtype=lambda path: fields.param_dtype if trains(path) else frozen,
+        param_dtype=partial(stored_dtype, config),
         remat=fields.remat,
-        lora=lora,
+        lora=Lora.from_config(fields.lora),
         seed=config.run.seed,
         shardings=shardings,
     )
+
+
+def stored_dtype(config: ConfigDict, path: ParamPath) -> str:
+    """The dtype that a parameter of this name is kept in."""
+    fields = config.policy
+    if fields.frozen_dtype == "same" or trains(config, path):
+        return fields.param_dtype
+    return fields.frozen_dtype
+
+
+def trains(config: ConfigDict, path: ParamPath) -> bool:
+    """Whether a run trains the parameter of this name."""
+    fields = config.policy
+    return trained_names(fields.freeze, adapted=fields.lora["rank"] > 0)(path)
+
+
+def step_arguments(
+    config: ConfigDict, graphdef: nnx.GraphDef, layout: Layout, optimizer: Optimizer
+) -> dict[str, Any]:
+    """The static arguments of ``train_step``."""
+    temperature = config.rollout.temperature if "rollout" in config else 1.0
+    loss = ALGORITHMS[config.algorithm.name].loss
+    return {
+        "forward": Forward(graphdef, temperature, config.policy.logprob_chunk, layout.rows),
+        "loss": partial(loss, settings=algorithm_settings(config)),
+        "optimizer": optimizer,
+        "accumulate": config.optimizer.accumulate,
+    }
 
 
 def build(
@@ -154,13 +180,7 @@ def build(
     algorithm = ALGORITHMS[config.algorithm.name]
     optimizer = make_optimizer(config.optimizer, iterations * config.optimizer.inner_epochs)
     state = layout.create_state(policy.params, optimizer, config.policy.freeze, policy.config)
-    temperature = config.rollout.temperature if "rollout" in config else 1.0
-    arguments = {
-        "forward": Forward(policy.graphdef, temperature, config.policy.logprob_chunk, layout.rows),
-        "loss": partial(algorithm.loss, settings=settings),
-        "optimizer": optimizer,
-        "accumulate": config.optimizer.accumulate,
-    }
+    arguments = step_arguments(config, policy.graphdef, layout, optimizer)
     policy = without_params(policy)
     return Run(
         directory=directory,

@@ -49,6 +49,12 @@ AT_LEAST = {
     "hosts.count": 0,
     "hosts.index": 0,
     "hosts.timeout": 1,
+    "compile.frames": 0,
+    "compile.turns": 1,
+    "compile.turn_frames": 0,
+    "compile.text": 1,
+    "compile.turn_text": 1,
+    "compile.sound": 0,
     "rollout.group_size": 1,
     "rollout.top_k": 0,
     "rollout.max_new_tokens": 1,
@@ -70,11 +76,22 @@ MAX_SEED = 2**32 - 1
 
 
 def validate(config: ConfigDict) -> None:
-    """Refuse fields that are not declared and values that cannot work.
+    """Refuse fields that are not declared and values that cannot work, a run without its files too.
 
     Raises:
       InputError: names the field and says what is allowed.
     """
+    check_fields(config)
+    _require(config.policy.checkpoint != "", "policy.checkpoint", "must name a directory")
+    _require(
+        config.data.path != "" or config.data.root != "",
+        "data.path",
+        "must name a data file, or data.root the folder that holds it",
+    )
+
+
+def check_fields(config: ConfigDict) -> None:
+    """:func:`validate` without asking for a checkpoint and data."""
     algorithm_settings(config)
     supervised = config.algorithm.name == "sft"
     declared = flatten((sft_config() if supervised else rl_config(config.algorithm.name)).to_dict())
@@ -83,12 +100,6 @@ def validate(config: ConfigDict) -> None:
     for field, value in given.items():
         _check_type(field, value, declared[field])
         _check_value(field, value)
-    _require(given["policy.checkpoint"] != "", "policy.checkpoint", "must name a directory")
-    _require(
-        given["data.path"] != "" or given["data.root"] != "",
-        "data.path",
-        "must name a data file, or data.root the folder that holds it",
-    )
     _check_rows(given, supervised)
     _check_hosts(given)
 

@@ -1,0 +1,151 @@
+"""Compile a plan's programs and measure them: memory from libtpu, work from the model's sizes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+
+from turnwise_jax.models import flops
+from turnwise_jax.models.params import named
+from turnwise_jax.rollout.decode import PENDING
+from turnwise_jax.rollout.shapes import Shapes
+from turnwise_jax.train.aot.chips import Chip
+from turnwise_jax.train.aot.plan import Plan
+from turnwise_jax.train.aot.topology import Refusal, read_refusal
+from turnwise_jax.train.run import trains
+
+KINDS = ("arguments", "temporaries", "output", "aliased", "code")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One program on one device of the slice.
+
+    ``memory``: bytes by kind, empty if it was refused. ``resident``: bytes of the training state
+    that stay on the device while the program runs, though it does not use them. ``work``: executed
+    operations and traffic. ``seconds``: at best, by the roofline. ``compile_seconds``: lowering not
+    counted.
+    """
+
+    name: str
+    memory: dict[str, float]
+    resident: float
+    flops: float
+    bytes: float
+    seconds: float
+    compile_seconds: float
+    refusal: Refusal | None = None
+
+    @property
+    def total(self) -> float:
+        """Bytes on the device while it runs; outputs that reuse arguments count once."""
+        if self.refusal is not None:
+            return self.refusal.needed + self.resident
+        return sum(self.memory.values()) - 2 * self.memory["aliased"] + self.resident
+
+    def fits(self, chip: Chip) -> bool:
+        return self.refusal is None and self.total <= chip.usable
+
+
+def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
+    """Compile the plan's programs one by one.
+
+    Raises:
+      jax.errors.JaxRuntimeError: what libtpu says, if it is not that the program does not fit.
+    """
+    devices = plan.layout.mesh.size
+    works = works_of(plan)
+    moments = _held(plan.state.opt_state)
+    for name, lowered in plan.lowerings():
+        work = works[name]
+        own = work.flops / devices
+        traffic = work.weight_bytes / plan.layout.mesh.shape["tensor"] + work.other_bytes / devices
+        began = time.perf_counter()
+        memory: dict[str, float] = {}
+        refusal = None
+        try:
+            memory = _memory(lowered.compile())
+        except jax.errors.JaxRuntimeError as error:
+            refusal = read_refusal(str(error))
+            if refusal is None:
+                raise
+        yield Measured(
+            name=name,
+            memory=memory,
+            resident=0.0 if name == "update" else moments,
+            flops=own,
+            bytes=traffic,
+            seconds=max(own / chip.flops, traffic / chip.bandwidth),
+            compile_seconds=time.perf_counter() - began,
+            refusal=refusal,
+        )
+
+
+def works_of(plan: Plan) -> dict[str, flops.Work]:
+    """What each program executes, for rows of full length and replies of the most tokens."""
+    config, policy = plan.config, plan.policy
+    trained = partial(trains, config)
+    itemsize = jax.numpy.dtype(config.policy.dtype).itemsize
+    media = flops.media_use(policy.config, plan.batch.media)
+    count = partial(flops.work, policy.config, policy.params, itemsize=itemsize)
+
+    rows, length = plan.batch.tokens_NT.shape
+    actions = plan.batch.action_pos_NA.shape[1]
+    text = flops.Use(tokens=rows * length, pairs=rows * length**2, heads=rows * actions)
+    passes = flops.update_passes(trained, config.policy.remat, length)
+    step = count(text, passes=passes)
+    parts = config.optimizer.accumulate
+    optimizer = flops.optimizer_bytes(named(policy.params), trained)
+    update = step._replace(
+        weight_bytes=step.weight_bytes * parts, other_bytes=step.other_bytes + optimizer
+    )
+    frames = count(media, passes=passes)
+    works = {"update": update + frames}
+    works["old_logprobs"] = count(text) + count(media)
+    if isinstance(plan.rooms, Shapes):
+        works |= _rollout_works(plan, plan.rooms, count, media)
+    return works
+
+
+def _rollout_works(plan: Plan, room: Shapes, count: Any, media: flops.Use) -> dict[str, flops.Work]:
+    rows = room.batch * plan.config.rollout.group_size
+    prompts = room.batch * plan.layout.copies(room.batch)
+    shown = PENDING + room.turn
+    prefill = flops.Use(tokens=rows * shown, pairs=rows * shown * (room.cache + shown), heads=rows)
+    token = flops.Use(tokens=rows, pairs=rows * (room.cache + 1), heads=rows)
+    config = plan.policy.config.text
+    cached = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    reads = flops.Work(other_bytes=2.0 * cached * rows * room.cache)
+    decode = (count(token) + reads).times(room.new_tokens - 1)
+    return {
+        "encode": count(media),
+        "begin": count(flops.Use(tokens=prompts * room.context, pairs=prompts * room.context**2)),
+        "turn": count(prefill) + reads + decode,
+    }
+
+
+def _memory(compiled: jax.stages.Compiled) -> dict[str, float]:
+    found = compiled.memory_analysis()
+    return {
+        "arguments": float(found.argument_size_in_bytes),
+        "temporaries": float(found.temp_size_in_bytes),
+        "output": float(found.output_size_in_bytes),
+        "aliased": float(found.alias_size_in_bytes),
+        "code": float(found.generated_code_size_in_bytes),
+    }
+
+
+def _held(state: Any) -> float:
+    """Bytes of a pytree of shapes on one device."""
+    return float(
+        sum(
+            math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+            for leaf in jax.tree.leaves(state)
+        )
+    )

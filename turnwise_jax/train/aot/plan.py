@@ -1,0 +1,235 @@
+"""What a config would compile: its policy without weights, its shapes, its programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from turnwise_jax.data.audio import SoundSpec
+from turnwise_jax.data.chat import ChatTemplate
+from turnwise_jax.data.images import FrameSpec
+from turnwise_jax.data.tokens import Vocab
+from turnwise_jax.errors import InputError
+from turnwise_jax.models import MODELS
+from turnwise_jax.models import io as checkpoints
+from turnwise_jax.models.lora import Lora, is_adapter
+from turnwise_jax.models.params import named, replaced
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.prompts import empty_batch, media_batch
+from turnwise_jax.rollout.rows import TrainRows
+from turnwise_jax.rollout.sampling import Sampling
+from turnwise_jax.rollout.shapes import (
+    TOKEN_MULTIPLE,
+    TURN_MULTIPLE,
+    RowShapes,
+    Shapes,
+    shared,
+)
+from turnwise_jax.rollout.stream import StreamEngine
+from turnwise_jax.train.collect import as_batch, row_buckets
+from turnwise_jax.train.compiled import Update
+from turnwise_jax.train.data import read_data
+from turnwise_jax.train.mesh import Layout
+from turnwise_jax.train.optim import make_optimizer
+from turnwise_jax.train.run import step_arguments, stored_dtype
+from turnwise_jax.train.state import Batch, TrainState
+
+FRAME_MARKERS = 2  # tokens around a frame's own
+SOUND_SLICE_SECONDS = 2.0
+
+
+class NoVocab(NamedTuple):
+    """Stands for a tokenizer: of it, programs contain the marker and take a mask as argument."""
+
+    im_end: int = 0
+
+    def forbidden_mask(self, rows: int) -> np.ndarray:
+        return np.zeros(rows, bool)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run's parts without values; arrays are shapes with shardings.
+
+    ``rooms``: the largest bucket of rollouts, or of rows for sft. ``batch``: the largest one that
+    the update takes.
+    """
+
+    config: ConfigDict
+    layout: Layout
+    policy: Policy
+    rooms: Shapes | RowShapes
+    state: TrainState
+    batch: Batch
+    update: Update
+
+    @classmethod
+    def of(cls, config: ConfigDict, layout: Layout) -> Plan:
+        """The plan of a checked config on a mesh.
+
+        Raises:
+          InputError: a model, file or mesh that cannot be used.
+        """
+        policy = planned_policy(config)
+        (rooms,) = shared((planned_rooms(config, policy),), layout.row_parts, 0, 1)
+        optimizer = make_optimizer(config.optimizer, config.run.steps or 1)
+        state = layout.state_shapes(policy.params, optimizer, config.policy.freeze, policy.config)
+        update = Update(
+            step_arguments(config, policy.graphdef, layout, optimizer),
+            inner_epochs=config.optimizer.inner_epochs,
+            layout=layout,
+            shardings=jax.tree.map(lambda leaf: leaf.sharding, state),
+        )
+        batch = planned_batch(config, policy, rooms)
+        return cls(config, layout, policy, rooms, state, batch, update)
+
+    def lowerings(self) -> Iterator[tuple[str, jax.stages.Lowered]]:
+        """The programs of one iteration by name: ``encode``, ``begin``, ``turn``, ``update``."""
+        if isinstance(self.rooms, Shapes):
+            fields = self.config.rollout
+            sampling = Sampling(fields.temperature, fields.top_k, fields.top_p)
+            engine = StreamEngine(self.policy, sampling, self.rooms, self.layout)
+            yield from engine.lowerings(
+                self.state.params,
+                empty_batch(self.policy, self.rooms),
+                group_size=fields.group_size,
+            )
+        for name, lower in self.update.lowerings(self.state, self.batch).items():
+            yield name, lower()
+
+
+def planned_policy(config: ConfigDict) -> Policy:
+    """The policy of a config, shapes in place of parameters.
+
+    Its tokenizer is read only if there are data to count with it.
+
+    Raises:
+      InputError: neither a checkpoint nor a published model, or data without a checkpoint.
+    """
+    fields = config.policy
+    directory, model = Path(fields.checkpoint), _model_config(config)
+    graphdef, params = checkpoints.build(
+        model, dtype=fields.dtype, remat=fields.remat, lora=Lora.from_config(fields.lora)
+    )
+    dtypes = {
+        path: leaf.dtype if is_adapter(path) else jnp.dtype(stored_dtype(config, path))
+        for path, leaf in named(params).items()
+    }
+    leaves = {
+        path: jax.ShapeDtypeStruct(leaf.shape, dtypes[path]) for path, leaf in named(params).items()
+    }
+    family = MODELS[model.model_type]
+    vocab, spec, template = NoVocab(), None, None
+    if _has_data(config):
+        if not fields.checkpoint:
+            raise InputError(
+                "the data's lengths need a tokenizer: also give policy.checkpoint", field="data"
+            )
+        vocab, spec = Vocab.from_pretrained(directory), FrameSpec.from_pretrained(directory)
+        sound = SoundSpec.from_pretrained(directory) if model.sound_tokens else None
+        template = ChatTemplate(vocab, spec, style=family.CHAT, sound=sound)
+    parts: Any = {"vocab": vocab, "spec": spec, "template": template}
+    return Policy(
+        directory=directory,
+        graphdef=graphdef,
+        params=replaced(params, leaves),
+        config=model,
+        family=family,
+        lora=Lora.from_config(fields.lora),
+        **parts,
+    )
+
+
+def _model_config(config: ConfigDict) -> Any:
+    if config.policy.checkpoint:
+        return checkpoints.load_config(config.policy.checkpoint)
+    name, _, size = config.compile.model.partition("/")
+    published = getattr(MODELS.get(name), "PUBLISHED", {})
+    if size not in published:
+        known = [f"{kind}/{s}" for kind, family in MODELS.items() for s in family.PUBLISHED]
+        raise InputError(
+            f"{config.compile.model!r} is not one of {', '.join(known)}", field="compile.model"
+        )
+    return MODELS[name].Config.from_hf(published[size])
+
+
+def _has_data(config: ConfigDict) -> bool:
+    return bool(config.data.path or config.data.root)
+
+
+def planned_rooms(config: ConfigDict, policy: Policy) -> Shapes | RowShapes:
+    """The largest bucket of a run: measured from its data, or from ``config.compile``."""
+    size = config.data.batch_size
+    supervised = config.algorithm.name == "sft"
+    if not _has_data(config):
+        return _assumed_rooms(config, policy)
+    data = read_data(config, policy)
+    if supervised:
+        rows = RowShapes.for_dialogues(data.dialogues, data.grids, policy, batch_size=size)
+        return rows[-1]
+    return Shapes.for_dialogues(
+        data.dialogues,
+        data.grids,
+        policy,
+        batch_size=size,
+        new_tokens=config.rollout.max_new_tokens,
+    )[-1]
+
+
+def _assumed_rooms(config: ConfigDict, policy: Policy) -> Shapes | RowShapes:
+    fields, size, merge = config.compile, config.data.batch_size, policy.config.merge
+    later = (fields.turns - 1) * fields.turn_frames
+    if later > fields.frames:
+        raise InputError(f"the turns show {later} frames of {fields.frames}", field="compile")
+    if fields.sound and not policy.config.sound_tokens:
+        raise InputError(f"{policy.config.model_type} takes no sound", field="compile.sound")
+    pair = policy.config.vision.temporal_patch_size if fields.video else 1
+    height, width = fields.frame
+    each = height * width + FRAME_MARKERS
+    sounds = -(-fields.sound // SOUND_SLICE_SECONDS)
+    context = (fields.frames - later) // pair * each + fields.text
+    context += int(sounds) * policy.config.sound_tokens
+    turn = fields.turn_frames // pair * each + fields.turn_text
+    media = {
+        "slices": size * (fields.frames // pair),
+        "slots": policy.family.slots_for([(height * merge, width * merge)], policy.config),
+        "sounds": size * int(sounds),
+    }
+    shown = context + (fields.turns - 1) * turn
+    if config.algorithm.name == "sft":
+        said = fields.turns * fields.turn_text
+        length = _up(shown + said, TOKEN_MULTIPLE)
+        return RowShapes(size, length, _up(said, TURN_MULTIPLE), fields.turns, **media)
+    new = config.rollout.max_new_tokens
+    return Shapes(
+        batch=size,
+        context=_up(context, TOKEN_MULTIPLE),
+        turn=_up(turn, TURN_MULTIPLE),
+        turns=fields.turns,
+        new_tokens=new,
+        cache=_up(shown + fields.turns * (new + 1), TOKEN_MULTIPLE),
+        **media,
+    )
+
+
+def planned_batch(config: ConfigDict, policy: Policy, rooms: Shapes | RowShapes) -> Batch:
+    """An empty batch of the largest shape that the update can meet."""
+    if isinstance(rooms, RowShapes):
+        count, length, actions = rooms.batch, rooms.length, rooms.actions
+    else:
+        count = rooms.batch * config.rollout.group_size
+        length, actions = row_buckets(rooms, 1)[-1]
+    rows = TrainRows.empty(count, length, actions)
+    media = media_batch([], policy, rooms)[0]
+    return as_batch(media, rows, np.zeros((count, rooms.turns), np.float32))
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
