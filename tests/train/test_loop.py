@@ -7,13 +7,16 @@ import os
 import signal
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 import toy
 
+from turnwise_jax.errors import InputError
 from turnwise_jax.train.checkpoint import Checkpointer
-from turnwise_jax.train.loop import Run, fit
+from turnwise_jax.train.loop import Run, fit, restored
 from turnwise_jax.train.metrics import GROUPS, METRICS, TIMING, read_jsonl
+from turnwise_jax.train.state import fingerprint
 
 STEPS = 7
 
@@ -162,9 +165,21 @@ def test_checkpoints_come_as_often_as_asked(whole):
     directory, last = whole
     saved = Checkpointer(directory / "checkpoints", read_only=True)
     assert saved.steps() == [6, 7]  # of 3, 6 and the last, the newest two
-    state, meta = saved.restore(7, toy.state(("vision",)))
+    state, meta = restored(saved, 7, toy.state(("vision",)))
     toy.assert_equal(state, last)
+    assert meta.pop("frozen") == fingerprint(last.frozen)
     assert meta == {"iteration": 7, "positions": [{"taken": 7}]}
+    saved.close()
+
+
+def test_checkpoints_leave_out_what_is_frozen_and_notice_another_base(whole):
+    directory, _ = whole
+    saved = Checkpointer(directory / "checkpoints", read_only=True)
+    assert not any("frozen" in str(path) for path in saved.directory.glob("7/state/**/*"))
+    like = toy.state(("vision",))
+    other = jax.tree.map(lambda x: x.at[(0,) * x.ndim].add(1e-6), like.frozen)
+    with pytest.raises(InputError, match=r"field 'policy.checkpoint': its frozen weights"):
+        restored(saved, 7, like._replace(frozen=other))
     saved.close()
 
 

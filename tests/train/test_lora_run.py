@@ -18,7 +18,7 @@ from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.checkpoint import Checkpointer
 from turnwise_jax.train.convert import convert_run
 from turnwise_jax.train.directory import EXPORT, REPORT
-from turnwise_jax.train.loop import CHECKPOINTS
+from turnwise_jax.train.loop import CHECKPOINTS, restored
 from turnwise_jax.train.optim import make_optimizer
 from turnwise_jax.train.run import load_policy, train
 from turnwise_jax.train.state import create_state
@@ -37,7 +37,7 @@ def last_state(config):
     policy = load_policy(config)
     like = create_state(policy.params, make_optimizer(config.optimizer, 1), config.policy.freeze)
     saved = Checkpointer(f"{config.run.dir}/{CHECKPOINTS}", read_only=True)
-    state, _ = saved.restore(saved.latest_step(), like)
+    state, _ = restored(saved, saved.latest_step(), like)
     saved.close()
     return policy, state
 

@@ -18,7 +18,7 @@ from runs import rl, sft
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.checkpoint import Checkpointer
 from turnwise_jax.train.directory import EXPORT
-from turnwise_jax.train.loop import CHECKPOINTS
+from turnwise_jax.train.loop import CHECKPOINTS, restored
 from turnwise_jax.train.metrics import GROUPS, METRICS
 from turnwise_jax.train.optim import make_optimizer
 from turnwise_jax.train.run import train
@@ -79,7 +79,7 @@ def last_state(directory: Path, place, config):
     policy = Policy.load(place.policy)
     like = create_state(policy.params, make_optimizer(config.optimizer, 6), config.policy.freeze)
     saved = Checkpointer(directory / CHECKPOINTS, read_only=True)
-    state, _ = saved.restore(6, like)
+    state, _ = restored(saved, 6, like)
     saved.close()
     return state
 

@@ -15,7 +15,7 @@ from turnwise_jax.models.io import save_orbax
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.checkpoint import Checkpointer
 from turnwise_jax.train.directory import CONFIG, export
-from turnwise_jax.train.loop import CHECKPOINTS
+from turnwise_jax.train.loop import CHECKPOINTS, restored
 from turnwise_jax.train.optim import make_optimizer
 from turnwise_jax.train.run import load_policy
 from turnwise_jax.train.state import create_state
@@ -83,7 +83,7 @@ def convert_run(
         raise InputError(f"has no checkpoint of step {step}; there are: {there}", file=run)
     policy = load_policy(config)
     like = create_state(policy.params, make_optimizer(config.optimizer, 1), config.policy.freeze)
-    state, _ = checkpoints.restore(step, like)
+    state, _ = restored(checkpoints, step, like)
     checkpoints.close()
     export(policy, state, output)
     return step

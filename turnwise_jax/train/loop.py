@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import jax
 
+from turnwise_jax.errors import InputError
 from turnwise_jax.train.checkpoint import Checkpointer, abstract
 from turnwise_jax.train.compiled import Update, compile_all
 from turnwise_jax.train.hosts import ALONE, Hosts
@@ -22,7 +23,7 @@ from turnwise_jax.train.metrics import (
 )
 from turnwise_jax.train.reporter import Reporter
 from turnwise_jax.train.signals import stop_on_sigterm
-from turnwise_jax.train.state import Batch, TrainState
+from turnwise_jax.train.state import Batch, TrainState, fingerprint
 
 CHECKPOINTS = "checkpoints"
 
@@ -94,6 +95,7 @@ def fit(run: Run) -> tuple[TrainState, bool]:
                 append_jsonl(run.directory / COMPILES, [{"step": done, **compiles.summary()}])
         if run.hosts.any(stop.requested) or done == run.iterations:  # nothing new to save
             return state, done == run.iterations
+        frozen = fingerprint(state.frozen)
         compiles.restart()
         writer = MetricsWriter(run.directory, done) if run.hosts.main else Unwritten(run.directory)
         stopping = False
@@ -107,7 +109,8 @@ def fit(run: Run) -> tuple[TrainState, bool]:
                 if stopping or done == run.iterations or done % run.checkpoint_every == 0:
                     reporter.flush()
                     positions = run.hosts.gather(run.collect.position())
-                    saved.save(done, state, {"iteration": done, "positions": positions})
+                    meta = {"iteration": done, "positions": positions, "frozen": frozen}
+                    saved.save(done, state.kept(), meta)
     return state, done == run.iterations
 
 
@@ -117,9 +120,30 @@ def resume(run: Run, saved: Checkpointer) -> tuple[TrainState, int]:
     state, run.state = run.state, None
     if latest is None:
         return state, 0
-    shapes = jax.tree.map(abstract, state)
+    like = state._replace(**jax.tree.map(abstract, state.kept()))
     del state  # so that two states are never in memory
-    state, meta = saved.restore(latest, shapes)
+    state, meta = restored(saved, latest, like)
     done = int(meta["iteration"])
     run.collect.seek(meta["positions"], done)
     return state, done
+
+
+def restored(saved: Checkpointer, step: int, like: TrainState) -> tuple[TrainState, dict[str, Any]]:
+    """The state of a run's checkpoint, and what else it holds.
+
+    Args:
+      saved: the run's checkpoints.
+      step: which.
+      like: has the frozen parameters, and what the others look like.
+
+    Raises:
+      InputError: it cannot be read, does not fit, or the run began with other frozen parameters.
+    """
+    kept, meta = saved.restore(step, like.kept())
+    if meta["frozen"] != fingerprint(like.frozen):
+        raise InputError(
+            "its frozen weights are no longer those that the run began with",
+            file=saved.directory,
+            field="policy.checkpoint",
+        )
+    return like._replace(**kept), meta

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,10 @@ class TrainState(NamedTuple):
     def params(self) -> nnx.State:
         """All parameters, as the model takes them."""
         return nnx.merge_state(self.trained, self.frozen)
+
+    def kept(self) -> dict[str, Any]:
+        """What a checkpoint of the run holds: all but the frozen part, which never changes."""
+        return {name: part for name, part in self._asdict().items() if name != "frozen"}
 
 
 class Batch(NamedTuple):
@@ -90,6 +95,21 @@ def create_state(params: nnx.State, optimizer: Optimizer, freeze: Sequence[str])
         frozen=frozen,
         opt_state=optimizer.init(trained),
     )
+
+
+def fingerprint(params: nnx.State) -> int:
+    """A sum over all bits and names, to tell one set of frozen weights from another."""
+    return int(_checksum(params))
+
+
+@jax.jit
+def _checksum(params: nnx.State) -> Array:
+    total = jnp.zeros((), jnp.uint32)
+    for path, leaf in named(params).items():
+        bits = jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
+        factor = jnp.uint32(zlib.crc32("/".join(path).encode()) | 1)
+        total += factor * jnp.sum(bits, dtype=jnp.uint32)
+    return total
 
 
 def split_rows(batch: Batch, parts: int) -> Batch:
