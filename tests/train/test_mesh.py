@@ -18,7 +18,7 @@ from turnwise_jax.train.collect import SupervisedCollector
 from turnwise_jax.train.data import read_data
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.metrics import METRICS, TIMING, count_compiles, read_jsonl
-from turnwise_jax.train.run import build, train
+from turnwise_jax.train.run import build, load_policy, train
 from turnwise_jax.train.state import create_state
 
 MESHES = [(8, 1, 1), (2, 2, 2), (1, 8, 1), (1, 1, 1)]
@@ -54,6 +54,39 @@ def test_run_that_moves_between_meshes_equals_one_on_one_device(
         assert line["grad_norm"] == pytest.approx(expected["grad_norm"], rel=1e-4)
     assert theirs[0]["loss"] - theirs[-1]["loss"] > 0.1
     assert {line["compiles"] for line in read_jsonl(tmp_path / "run" / TIMING)} == {0}
+
+
+def three_steps(mesh, place, directory: Path):
+    """Losses and parameters of three updates on one batch; a rate that does not amplify rounding.
+
+    AdamW's first steps are as long for a gradient of 1e-9 as for one of 1.
+    """
+    config = sft_on(mesh, place, directory)
+    config.optimizer.update(learning_rate=2e-4, eps=1e-6)
+    layout = Layout.of(make_mesh(config.mesh))
+    policy = load_policy(config, layout.param_shardings)
+    run = build(config, directory, layout, policy, read_data(config, policy))
+    batch, state, losses = run.collect(run.state, 0).batch, run.state, []
+    for _ in range(3):
+        state, metrics = run.update(state, batch)
+        losses.append(float(metrics["loss"]))
+    run.collect.close()
+    return losses, toy.leaves(state.params)
+
+
+@pytest.fixture(scope="module")
+def alone(place, tmp_path_factory):
+    return three_steps((1, 1, 1), place, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.mark.parametrize("mesh", MESHES[:3])
+def test_three_steps_on_a_mesh_equal_those_of_one_device(place, tmp_path, alone, mesh):
+    losses, params = three_steps(mesh, place, tmp_path)
+    expected, theirs = alone
+    assert losses == pytest.approx(expected, abs=1e-5)
+    assert expected[0] - expected[2] > 1e-3
+    for name, value in params.items():
+        np.testing.assert_allclose(value, theirs[name], atol=1e-5, err_msg=name)
 
 
 def test_parameters_and_moments_are_split(policy):
