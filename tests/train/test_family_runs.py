@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from runs import WORLD, rl, sft
+from transformers import WhisperFeatureExtractor
 
+from turnwise_jax.data.media_text import HEARING
 from turnwise_jax.models import MODELS
 from turnwise_jax.study.tiny import make_tiny_policy
 from turnwise_jax.train.metrics import METRICS, read_jsonl
@@ -26,6 +30,17 @@ def own(request, place, tmp_path_factory):
         model={"text_num_hidden_layers": 2},
     )
     return place._replace(policy=policy)
+
+
+def test_the_directory_says_how_sound_is_prepared_if_the_family_hears(own):
+    fields = json.loads((own.policy / "preprocessor_config.json").read_text())
+    hears = (
+        MODELS[json.loads((own.policy / "config.json").read_text())["model_type"]].CHAT in HEARING
+    )
+    assert ("feature_extractor_type" in fields) == hears
+    if hears:
+        extractor = WhisperFeatureExtractor.from_pretrained(own.policy)
+        assert (extractor.feature_size, extractor.hop_length) == (128, 160)
 
 
 def steps(config) -> list[dict]:

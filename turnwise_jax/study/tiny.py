@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from turnwise_jax.data.audio import SoundSpec
 from turnwise_jax.data.images import FrameSpec
+from turnwise_jax.data.processor import PREPROCESSOR
 from turnwise_jax.data.tokens import Vocab, build_tokenizer
 from turnwise_jax.errors import InputError
 from turnwise_jax.models import MODELS, io
@@ -77,6 +79,8 @@ def make_tiny_policy(
         min_pixels=pixels * pixels, max_pixels=pixels * pixels, patch_size=config.vision.patch_size
     )
     spec.save(part)
+    if config.sound_tokens:
+        _add_sound(part / PREPROCESSOR, SoundSpec())
     io.save(part, config, io.init(config, seed))
     (part / MANIFEST).write_text(json.dumps(wanted, indent=1) + "\n")
     os.replace(part, directory)
@@ -94,6 +98,12 @@ def _marker_ids(vocab: Vocab) -> dict[str, int | None]:
         "audio_start": vocab.audio_start,
         "audio_end": vocab.audio_end,
     }
+
+
+def _add_sound(file: Path, spec: SoundSpec) -> None:
+    """Sound's fields beside those of the frames, as published checkpoints have them."""
+    fields = json.loads(file.read_text()) | spec.to_dict()
+    file.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
 
 
 def _check(directory: Path, wanted: dict[str, Any]) -> None:
