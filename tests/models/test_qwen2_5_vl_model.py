@@ -283,18 +283,28 @@ def test_program_size_does_not_grow_with_depth(batch, name):
     assert size(8) == size(2)
 
 
-def test_rematerialisation_changes_no_gradient(tiny, gradient, media, batch):
-    graphdef, _ = io.build(tiny.config, remat="full")
+@pytest.mark.parametrize("remat", ["dots", "full"])
+def test_rematerialisation_changes_no_gradient(tiny, gradient, media, batch, remat):
+    graphdef, _ = io.build(tiny.config, remat=remat)
     again = gradient_of(graphdef)(tiny.params, media, *batch[1])
     stored = gradient(tiny.params, media, *batch[1])
     for a, b in zip(jax.tree.leaves(stored), jax.tree.leaves(again), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5 * float(np.abs(a).max() + 1), rtol=0)
 
 
+def test_full_computes_more_products_again_than_dots(tiny, media, batch):
+    def products(remat):
+        graphdef, _ = io.build(tiny.config, remat=remat)
+        text = str(jax.make_jaxpr(gradient_of(graphdef))(tiny.params, media, *batch[1]))
+        return text.count("dot_general[")
+
+    assert products("none") < products("dots") < products("full")
+
+
 def test_the_vision_tower_has_gradients_with_and_without_rematerialisation(tiny):
     vision = images(tiny.config, frames(2, grid=(4, 8)))
     found = []
-    for remat in ("none", "full"):
+    for remat in ("none", "dots", "full"):
         graphdef, _ = io.build(tiny.config, remat=remat)
 
         def loss(params, graphdef=graphdef):
@@ -305,9 +315,10 @@ def test_the_vision_tower_has_gradients_with_and_without_rematerialisation(tiny)
         found.append(named(jax.jit(jax.grad(loss))(tiny.params)["vision"]))
     for path, leaf in found[0].items():
         assert np.abs(leaf).max() > 0, path
-        np.testing.assert_allclose(
-            found[1][path], leaf, atol=1e-5 * float(np.abs(leaf).max() + 1), rtol=0
-        )
+        for other in found[1:]:
+            np.testing.assert_allclose(
+                other[path], leaf, atol=1e-5 * float(np.abs(leaf).max() + 1), rtol=0
+            )
 
 
 def test_queries_in_blocks_attend_the_same(tiny, batch, monkeypatch):
