@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -54,10 +54,15 @@ def save_reference(
     directory: Path,
     *,
     tied: bool,
+    text: dict[str, Any] | None = None,
+    vision: dict[str, Any] | None = None,
     dtype: torch.dtype = torch.float32,
     max_shard_size: str = "5GB",
 ) -> Qwen2_5_VLForConditionalGeneration:
-    """A reference model with every parameter random, biases and norms too, saved on the way."""
+    """A reference model with every parameter random, biases and norms too, saved on the way.
+
+    ``text`` and ``vision`` override the tiny sizes.
+    """
     config = Qwen2_5_VLConfig(
         text_config={
             "vocab_size": VOCAB,
@@ -74,6 +79,7 @@ def save_reference(
             },
             "bos_token_id": None,
             "eos_token_id": None,
+            **(text or {}),
         },
         vision_config={
             "depth": 3,
@@ -84,6 +90,7 @@ def save_reference(
             "window_size": 56,
             "fullatt_block_indexes": [1],
             "tokens_per_second": 2,
+            **(vision or {}),
         },
         image_token_id=IMAGE,
         video_token_id=VIDEO,
@@ -97,7 +104,8 @@ def save_reference(
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             is_norm = "norm" in name or "ln_q" in name
-            parameter.copy_(1 + 0.2 * noise if is_norm else 0.1 * noise)
+            size = 0.1 if parameter.ndim == 1 else min(0.1, parameter[0].numel() ** -0.5)
+            parameter.copy_(1 + 0.2 * noise if is_norm else size * noise)
     model.to(dtype).save_pretrained(directory, max_shard_size=max_shard_size)
     return model
 
@@ -142,9 +150,9 @@ def our_positions(batch: Batch, config) -> np.ndarray:
     return out
 
 
-def run_ours(directory: Path, batch: Batch) -> dict[str, np.ndarray]:
+def run_ours(directory: Path, batch: Batch, **options: str) -> dict[str, np.ndarray]:
     """``logits`` and the input of every layer, named as :func:`run_reference` names them."""
-    graphdef, params, config = io.load(directory)
+    graphdef, params, config = io.load(directory, **options)
     vision = vision_input(batch.slices, config)
     index = np.full(batch.tokens.shape, -1, np.int32)
     for b, spans in enumerate(batch.spans):
@@ -160,10 +168,11 @@ def run_ours(directory: Path, batch: Batch) -> dict[str, np.ndarray]:
         media = model.encode_media(MediaInput(vision))
         hidden, _ = model(tokens, positions, media=media, **rest)
         layers = model.layer_inputs(tokens, positions, media=MediaInput(vision), **rest)
-        return hidden @ model.head(), layers
+        return hidden @ model.head().astype(hidden.dtype), layers
 
-    logits, layers = run(
-        params, vision, batch.tokens, our_positions(batch, config), index, batch.valid
+    logits, layers = jax.tree.map(
+        lambda leaf: np.asarray(leaf, np.float32),
+        run(params, vision, batch.tokens, our_positions(batch, config), index, batch.valid),
     )
     out = {}
     for kind in sorted(set(batch.kinds)):
@@ -171,7 +180,7 @@ def run_ours(directory: Path, batch: Batch) -> dict[str, np.ndarray]:
         for number, block in enumerate(np.asarray(layers["vision"])):
             out[f"{kind} block {number}"] = block[ours][vision.valid[ours]]
         sizes = [h * w // MERGE**2 for _, (h, w) in batch.slices]
-        features = np.asarray(layers["features"]).reshape(len(sizes), -1, 64)
+        features = np.asarray(layers["features"]).reshape(len(sizes), -1, config.text.hidden_size)
         out[f"{kind} features"] = np.concatenate(
             [f[:n] for f, n, own in zip(features, sizes, ours, strict=True) if own]
         )

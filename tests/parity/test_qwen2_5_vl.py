@@ -35,6 +35,10 @@ CASES = {
     "video at 1 fps": ([[4, Grid(3, 4, 4, 1.0), 6]], "right"),
     "video at 4 fps": ([[4, Grid(3, 4, 4, 4.0), 6]], "right"),
     "odd grids": ([[2, Grid(1, 6, 10), 3, Grid(1, 2, 14), 3]], "right"),
+    "two videos of different length and rate, an image, no media": (
+        [[4, Grid(2, 6, 4, 2.0), 1, ODD_IMAGE, 6], [7], [1, Grid(3, 4, 8, 4.0), 2]],
+        "right",
+    ),
     "videos, images, both paddings' sizes": (
         [[4, Grid(2, 6, 4, 2.0), 1, ODD_IMAGE, 6], [3, IMAGE, 2], [1, Grid(3, 4, 8, 4.0), 2]],
         "left",
@@ -97,6 +101,37 @@ def test_a_changed_layer_is_named(checkpoint):
     assert first_difference(ours, run_reference(changed, batch), TOLERANCE).startswith(
         "image block 2:"
     )
+
+
+# What is published for the 3B model, with two layers of each kind and a small vocabulary.
+WIDE_TEXT = {
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+}
+WIDE_VISION = {
+    "depth": 2,
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "num_heads": 16,
+    "out_hidden_size": 2048,
+    "window_size": 112,
+}
+
+
+def test_two_layers_of_the_3b_widths(tmp_path):
+    """float32: 1e-4 everywhere. bfloat16: 2 % of the logits' mean size, on average."""
+    save_reference(tmp_path, tied=True, text=WIDE_TEXT, vision=WIDE_VISION, dtype=torch.bfloat16)
+    # A model cast back to float32 would keep rotary frequencies rounded to bfloat16.
+    model = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float32)
+    batch = make_batch([[5, IMAGE, 3, Grid(2, 4, 6, 2.0), 2], [9]])
+    expected = run_reference(model.eval(), batch)
+    assert first_difference(run_ours(tmp_path, batch), expected, TOLERANCE) is None
+    half = run_ours(tmp_path, batch, dtype="bfloat16", param_dtype="bfloat16")
+    logits = expected["logits"]
+    assert np.abs(half["logits"] - logits).mean() < 0.02 * np.abs(logits).mean()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
