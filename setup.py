@@ -48,6 +48,7 @@ setup(
         "cuda12": ["jax[cuda12]>=0.10"],
         "test": [
             "safetensors>=0.5",
+            "libtpu>=0.0.30",
             "pytest>=8",
             "ruff>=0.9",
             "mypy>=1.14",

@@ -18,13 +18,15 @@ LISTED = 5  # largest buffers of a program that does not fit
 def heading(plan: Plan, chip: Chip, topology: str) -> str:
     """What is compiled for what."""
     rows, length = plan.batch.tokens_NT.shape
+    devices, parts = plan.layout.mesh.size, plan.config.optimizer.accumulate
     mesh = " x ".join(f"{axis} {plan.layout.mesh.shape[axis]}" for axis in AXES)
     size = count_parameters(plan.policy.params) / 1e9
     actions = plan.batch.action_pos_NA.shape[1]
     lines = [
-        f"{plan.policy.config.model_type}, {size:.2f} billion parameters, for {topology}: {plan.layout.mesh.size} devices with "
-        f"{chip.usable / GIB:.2f} GiB each, mesh {mesh}",
-        f"update: {rows} rows of {length} tokens, {actions} actions each, in {plan.config.optimizer.accumulate} micro-batches; {_media(plan)}",
+        f"{plan.policy.config.model_type}, {size:.2f} billion parameters, for {topology}: {devices}"
+        f" devices with {chip.usable / GIB:.2f} GiB each, mesh {mesh}",
+        f"update: {rows} rows of {length} tokens, {actions} actions each, in {parts} micro-batches;"
+        f" {_media(plan)}",
     ]
     if isinstance(plan.rooms, Shapes):
         room = plan.rooms

@@ -1,0 +1,24 @@
+"""TurnWise on Qwen3-VL-4B at the paper's setting, which is that of qwen2_5_vl_3b.py.
+
+    turnwise train --config=configs/turnwise/qwen3_vl_4b.py \
+        --config.policy.checkpoint=SFT_DIR --config.data.path=rl.parquet --config.data.root=DIR \
+        --config.judge.url=http://HOST:8000/v1 --config.run.dir=runs/turnwise_4b
+
+``...qwen3_vl_4b.py:grpo`` is the baseline with one advantage per trajectory.
+Hardware: not measured yet; `turnwise compile` measures it (docs/compile.md).
+Expected: not measured.
+"""
+
+from __future__ import annotations
+
+from ml_collections import ConfigDict
+
+from turnwise_jax.train.config import rl_config
+
+
+def get_config(algorithm: str = "turnwise") -> ConfigDict:
+    config = rl_config(algorithm)
+    config.run.dir = f"runs/{algorithm}_qwen3_vl_4b"
+    config.judge.kind = "openai"
+    config.compile.model = "qwen3_vl/4b"
+    return config
