@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from turnwise_jax.cli import compile as compile_command
 from turnwise_jax.cli.flags import define_config, parse
 from turnwise_jax.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
+DEFINE = {"compile": compile_command.define}  # commands with flags beside the config's
 README = (ROOT / "README.md").read_text()
 
 
@@ -45,7 +47,7 @@ def test_commands_and_config_fields_exist(words, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert words[1] in COMMANDS
     if any(word.startswith("--config=") for word in words):
-        parse(words[2:], "", define_config)
+        parse(words[2:], "", DEFINE.get(words[1], define_config))
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "parity"])

@@ -29,7 +29,7 @@ DOES_NOT_FIT = 1
 
 
 def main(argv: Sequence[str]) -> None:
-    values = parse(argv, USAGE, _define)
+    values = parse(argv, USAGE, define)
     require(values, "topology")
     config, topology = values.config.copy_and_resolve_references(), values.topology
     devices = slice_devices(topology)
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
         raise SystemExit(DOES_NOT_FIT)
 
 
-def _define(values: flags.FlagValues) -> None:
+def define(values: flags.FlagValues) -> None:
     define_config(values)
     flags.DEFINE_string(
         "topology", None, "TPU slice, such as v5e:2x4 or v5p:2x2x1", flag_values=values
