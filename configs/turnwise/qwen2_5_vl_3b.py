@@ -11,7 +11,8 @@ top-k 10, AdamW at 1e-6, no KL, vision tower frozen, alpha warmed up over a tent
 clip 0.2, dual clip 3, eq. 1 judged by gpt-oss-20b. Where it is silent, MMDuet2's recipe: constant
 learning rate, weight decay 0.01, gradient clip 1.0, 100 new tokens a turn, unshuffled.
 Hardware, as compiled ahead of time (docs/compile.md): the update with accumulate=4 fits v6e:2x4
-(17.8 of 31.2 GiB a chip) and not v5e:2x4, where rollouts do (11.1 of 15.75). Expected (paper): reward about 0.71 over the last 50 updates.
+(17.8 of 31.2 GiB a chip) and not v5e:2x4, where rollouts do (11.1 of 15.75).
+Expected (paper): reward about 0.71 over the last 50 updates.
 """
 
 from __future__ import annotations
