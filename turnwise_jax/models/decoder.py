@@ -13,7 +13,9 @@ from flax import nnx
 from turnwise_jax.models.cache import KVCache
 from turnwise_jax.models.layers import Build, Linear, RMSNorm, Run, SwiGLU, attend, scan_layers
 from turnwise_jax.models.rope import interleaved_axes, rotate, section_axes
+from turnwise_jax.models.sharding import brought_together, split_rows
 
+STACK = ("text", "decoder", "layers")  # where the layers stand among a model's parameters
 Table = tuple[jax.Array, jax.Array]
 Inject = Callable[[jax.Array, jax.Array], jax.Array]
 
@@ -148,14 +150,21 @@ class Decoder(nnx.Module):
 
         def body(layer, x, inputs):
             number, past = inputs
+            x = split_rows(x)
             y, new = layer(x, table, causal, (*past, filled) if reads else None)
             if inject is not None:
                 y = inject(number, y)
             return y, (new if cache is not None else None, x if every_layer else None)
 
+        def prepare(layer):
+            # Single tokens are cheaper to send round than weights.
+            return layer if x.shape[1] == 1 else brought_together(layer, STACK, self.layers.q.dtype)
+
         past = (cache.k, cache.v) if reads else None
         numbers = jnp.arange(self.layers.config.num_hidden_layers)
-        x, (new, inputs) = scan_layers(self.layers, body, x, (numbers, past), remat=self.remat)
+        x, (new, inputs) = scan_layers(
+            self.layers, body, x, (numbers, past), remat=self.remat, prepare=prepare
+        )
         if cache is not None:
             cache = cache.append(*new, jnp.sum(valid, axis=1, dtype=jnp.int32))
         return self.norm(x), cache, inputs

@@ -208,6 +208,7 @@ def scan_layers(
     inputs: Any = None,
     *,
     remat: str = "none",
+    prepare: Callable[[nnx.State], nnx.State] = lambda params: params,
 ) -> tuple[Carry, Any]:
     """Run ``body(layer, carry, input) -> (carry, output)`` over the layers of a stacked module.
 
@@ -215,12 +216,13 @@ def scan_layers(
     leading axis. The loop body is traced once, so compile time does not depend on the depth.
     ``remat``: what the backward pass recomputes instead of storing it: "none", "full" (all but a
     layer's input), or "dots" (all but the results of products with weights).
+    ``prepare`` changes a layer's parameters before they are used.
     """
     graphdef, params = nnx.split(layers)
 
     def step(carry, slices):
         layer_params, layer_inputs = slices
-        return body(nnx.merge(graphdef, layer_params), carry, layer_inputs)
+        return body(nnx.merge(graphdef, prepare(layer_params)), carry, layer_inputs)
 
     if remat != "none":
         policies = jax.checkpoint_policies

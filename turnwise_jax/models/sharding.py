@@ -6,12 +6,18 @@ logical axis is split over. The towers are split for storage only: their work is
 
 from __future__ import annotations
 
+import functools
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+import jax
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.lora import A, is_adapter
@@ -47,6 +53,63 @@ MESH_AXES: Mapping[str, str | None] = {
 ROWS = ("data", "fsdp")
 BATCH = PartitionSpec(ROWS)  # rows of tokens, slices of vision input
 CACHE = PartitionSpec(None, ROWS, "tensor")  # [layers, rows, key-value heads, slots, width]
+
+
+_MESH: ContextVar[Mesh | None] = ContextVar("mesh", default=None)
+
+
+@contextmanager
+def on_mesh(mesh: Mesh | None) -> Iterator[None]:
+    """Models traced inside this lay out their work for a mesh; for one device without it."""
+    token = _MESH.set(mesh)
+    try:
+        yield
+    finally:
+        _MESH.reset(token)
+
+
+def traced_on(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, always called under :func:`on_mesh`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with on_mesh(mesh):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def split_rows(x: jax.Array) -> jax.Array:
+    """``x [B, ...]`` with its rows split over the devices, where these divide them."""
+    mesh = _MESH.get()
+    if mesh is None or x.shape[0] % math.prod(mesh.shape[axis] for axis in ROWS):
+        return x
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, BATCH))
+
+
+def brought_together(layer: nnx.State, stack: Path, dtype: DTypeLike) -> nnx.State:
+    """One layer's parameters, each device with all that ``fsdp`` had split, in the compute dtype.
+
+    Left alone, a compiler may split a product's inner axis as its weights are stored, and then
+    every device works on every row.
+
+    Args:
+      layer: parameters of one layer.
+      stack: where all of them stand together.
+      dtype: of kernels on their way; other parameters keep theirs.
+    """
+    mesh = _MESH.get()
+    if mesh is None or mesh.shape["fsdp"] == 1:
+        return layer
+    axes = {name: None if axis == "fsdp" else axis for name, axis in MESH_AXES.items()}
+
+    def whole(path: Path, leaf: jax.Array) -> jax.Array:
+        _, *logical = logical_axes((*stack, *path))
+        value = leaf.astype(dtype) if path[-1] == "kernel" or is_adapter(path) else leaf
+        place = NamedSharding(mesh, _spec(tuple(logical), leaf.shape, mesh, axes))
+        return jax.lax.with_sharding_constraint(value, place)
+
+    return replaced(layer, {path: whole(path, leaf) for path, leaf in named(layer).items()})
 
 
 def logical_axes(path: Path) -> tuple[str | None, ...]:

@@ -14,6 +14,7 @@ from flax import nnx
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.cache import KVCache
+from turnwise_jax.models.sharding import traced_on
 from turnwise_jax.rollout.decode import Rule, State, TurnOutput, begin, encode, take_turn
 from turnwise_jax.rollout.placement import Placement, placed
 from turnwise_jax.rollout.policy import Policy
@@ -96,12 +97,12 @@ class StreamEngine:
             partial(encode, graphdef=graphdef), out_shardings=self.placement.whole
         )
         self._begin = jax.jit(
-            partial(begin, graphdef=graphdef),
+            partial(traced_on(self.placement.mesh, begin), graphdef=graphdef),
             static_argnames=("group_size", "capacity", "copies"),
             out_shardings=state,
         )
         self._turn = jax.jit(
-            partial(take_turn, graphdef=graphdef),
+            partial(traced_on(self.placement.mesh, take_turn), graphdef=graphdef),
             static_argnames="rule",
             donate_argnames="state",
             out_shardings=(state, rows),

@@ -13,6 +13,7 @@ from jax import Array
 from jax.sharding import NamedSharding
 
 from turnwise_jax.kernels import token_logprobs
+from turnwise_jax.models.sharding import on_mesh
 from turnwise_jax.train.state import Batch
 
 
@@ -46,13 +47,14 @@ class Forward(NamedTuple):
         a vocabulary block at a time: no [T, V] array exists.
         """
         model = nnx.merge(self.graphdef, params)
-        hidden_NTD, _ = model(
-            rows.tokens_NT,
-            rows.positions_N3T,
-            media=media,
-            media_index=None if media is None else rows.media_index_NT,
-            valid=rows.valid_NT,
-        )
+        with on_mesh(self.slices.mesh if self.slices is not None else None):
+            hidden_NTD, _ = model(
+                rows.tokens_NT,
+                rows.positions_N3T,
+                media=media,
+                media_index=None if media is None else rows.media_index_NT,
+                valid=rows.valid_NT,
+            )
         hidden_NAD = jnp.take_along_axis(hidden_NTD, rows.action_pos_NA[..., None], axis=1)
         n, a, d = hidden_NAD.shape
         logp = token_logprobs(
