@@ -123,15 +123,12 @@ def update_passes(trains: Callable[[Path], bool], remat: str, length: int) -> Pa
     again = 1.0 if remat == "full" else 0.0
 
     def projections(path: Path) -> float:
-        own = 1.0 if trains(("text", "embed", "embedding") if _is_tied(path) else path) else 0.0
+        own = 1.0 if trains(path) else 0.0
         if path[:2] == ("text", "head"):
             return 3.0 + own  # logits, logits again, of the hidden state, of the head
         if path[0] == "text":
             return 2.0 + again + own
         return 2.0 + again + own if own else 1.0
-
-    def _is_tied(path: Path) -> bool:
-        return path == ("text", "head", "kernel") and not trains(path)
 
     recomputed = (remat != "none") + (length > QUERY_BLOCK)
     tower = trains(("vision", "patch", "kernel"))
