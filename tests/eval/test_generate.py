@@ -85,7 +85,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(
     monkeypatch.setattr(
         module,
         "load_example",
-        lambda d, spec, load=module.load_example: run.append(d) or load(d, spec),
+        lambda d, *how, load=module.load_example: run.append(d) or load(d, *how),
     )
     assert generate(policy, dialogues, path, decoding=GREEDY) == predictions
     assert sorted(d.id for d in run) == sorted(d.id for d in dialogues[kept:])
