@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from turnwise_jax.data import DATASETS
-from turnwise_jax.data.records import Dialogue
+from turnwise_jax.data.records import ClipSpec, Dialogue
 from turnwise_jax.errors import InputError
 
 ON_BAD_RECORD = ("raise", "skip")
@@ -19,6 +19,7 @@ def load_dialogues(
     root: str | os.PathLike[str] | None = None,
     user_turns: str | os.PathLike[str] | None = None,
     on_bad_record: str = "raise",
+    clip: ClipSpec | None = None,
 ) -> tuple[list[Dialogue], list[str]]:
     """Reads every dialogue of a file. No pixels are touched.
 
@@ -27,6 +28,7 @@ def load_dialogues(
       root: where relative media paths start; the folder of ``path`` if None.
       user_turns: companion file of formats that have one; found by name if None.
       on_bad_record: "raise" stops at the first bad record, "skip" leaves it out.
+      clip: how formats that name whole clips show them; formats that name frames pay no heed.
 
     Returns:
       (dialogues, one line for each record that was left out).
@@ -42,11 +44,12 @@ def load_dialogues(
         raise InputError("no such file", file=path)
     module = DATASETS[source]
     root = Path(path).parent if root is None else root
+    clip = clip or ClipSpec()
     dialogues: list[Dialogue] = []
     skipped: list[str] = []
     for name, row in module.rows(path, user_turns=user_turns):
         try:
-            dialogues.append(module.parse(name, row, file=os.fspath(path), root=root))
+            dialogues.append(module.parse(name, row, file=os.fspath(path), root=root, clip=clip))
         except InputError as error:
             if on_bad_record == "raise":
                 raise

@@ -1,4 +1,4 @@
-"""Streaming dialogues as plain records: frames, decision turns and annotated reply windows.
+"""Dialogues as plain records: frames, decision turns, annotated reply windows, or a question.
 
 Times are seconds (float). Nothing here touches a file; ``data.sources`` fills these records and
 ``data.example`` turns them into pixels.
@@ -7,6 +7,7 @@ Times are seconds (float). Nothing here touches a file; ``data.sources`` fills t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from turnwise_jax.errors import InputError
 
@@ -58,6 +59,36 @@ class Window:
     event_end: float | None = None
 
 
+QUESTION_KINDS = ("multiple_choice", "numeric", "ocr", "free_form", "exact")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a question-answering record asks, and what an answer is measured against.
+
+    ``text`` is the question alone, as a judge or a teacher is shown it; the turn's text may hold
+    more. ``answer`` is the truth, of ``multiple_choice`` the letter of one of ``options`` (which
+    hold no letters). ``sound`` is a caption of what is heard. ``hint`` may be shown to a policy
+    that is stuck while it trains, and never in evaluation.
+    """
+
+    text: str
+    answer: str
+    kind: str = "exact"  # one of QUESTION_KINDS
+    options: tuple[str, ...] = ()
+    category: str = ""
+    sound: str = ""
+    hint: str = ""
+
+
+class ClipSpec(NamedTuple):
+    """How question-answering records show a clip: ``frames`` spread evenly over it as one video,
+    with its audio track if ``sound`` and there is one."""
+
+    frames: int = 32
+    sound: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One user turn and the decision that follows it.
@@ -81,8 +112,9 @@ class Dialogue:
     """A streaming dialogue: given turns first, then the open ones.
 
     ``history`` holds the non-silent replies of the given past that later replies may not repeat
-    (more than the turns show where a source cuts the past off). ``file`` is where the record was
-    read from, for messages only; it takes no part in comparisons.
+    (more than the turns show where a source cuts the past off). ``question`` is that of the one
+    turn of a question-answering record. ``file`` is where the record was read from, for messages
+    only; it takes no part in comparisons.
 
     Raises:
       InputError: a turn with a reply follows one without.
@@ -94,6 +126,7 @@ class Dialogue:
     system: str | None = None
     history: tuple[str, ...] = ()
     file: str = field(default="", compare=False)
+    question: Question | None = None
 
     def __post_init__(self) -> None:
         for index, turn in enumerate(self.turns[self.first_open :], self.first_open):

@@ -23,6 +23,8 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
                 "path": "",
                 "user_turns": "",
                 "root": "",
+                "frames": 32,  # of a question-answering record's clip, spread evenly over it
+                "sound": True,  # and its audio track, if it has one
                 "on_bad_record": "raise",
                 "reopen": False,  # let the policy decide the given turns as well
             },

@@ -9,6 +9,7 @@ import jax
 from ml_collections import ConfigDict
 
 from turnwise_jax.data.load import load_dialogues
+from turnwise_jax.data.records import ClipSpec
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval import BENCHMARKS
 from turnwise_jax.eval.controls import forced_to_speak, swap_frames
@@ -83,6 +84,7 @@ def run_policy(config: ConfigDict, path: Path, skipped: list[str]) -> list[Predi
         root=data.root or None,
         user_turns=data.user_turns or None,
         on_bad_record=data.on_bad_record,
+        clip=ClipSpec(data.frames, data.sound),
     )
     skipped += unread
     if data.reopen:

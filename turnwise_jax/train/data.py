@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.data.load import find_records, load_dialogues
 from turnwise_jax.data.pipeline import Grid, probe_grids
-from turnwise_jax.data.records import Dialogue
+from turnwise_jax.data.records import ClipSpec, Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.progress import ProgressBar
 from turnwise_jax.rollout.policy import Policy
@@ -40,6 +40,7 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
         root=fields.root or None,
         user_turns=fields.user_turns or None,
         on_bad_record=fields.on_bad_record,
+        clip=ClipSpec(fields.frames, fields.sound),
     )
     data = Data([], [], skipped)
     with ProgressBar("reading headers", len(dialogues)) as bar:

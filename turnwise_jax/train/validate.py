@@ -33,6 +33,7 @@ AT_LEAST = {
     "policy.logprob_chunk": 1,
     "policy.lora.rank": 0,
     "data.batch_size": 1,
+    "data.frames": 1,
     "data.workers": 0,
     "data.keep_mb": 0,
     "shapes.rollout_buckets": 1,

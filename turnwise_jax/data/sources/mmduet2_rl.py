@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turnwise_jax.data.records import Dialogue, Frame, Sound, Turn, is_silent
+from turnwise_jax.data.records import ClipSpec, Dialogue, Frame, Sound, Turn, is_silent
 from turnwise_jax.data.sources.fields import (
     Fields,
     UserTurn,
@@ -114,7 +114,14 @@ def rows(
         raise InputError(f"not readable as parquet: {error}", file=path) from error
 
 
-def parse(name: str, row: dict[str, Any], *, file: str, root: str | os.PathLike[str]) -> Dialogue:
+def parse(
+    name: str,
+    row: dict[str, Any],
+    *,
+    file: str,
+    root: str | os.PathLike[str],
+    clip: ClipSpec | None = None,
+) -> Dialogue:
     """One row as a dialogue: given turns with replies, then the open ones.
 
     Raises:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise_jax.data.records import Dialogue, Frame, Turn
+from turnwise_jax.data.records import ClipSpec, Dialogue, Frame, Turn
 from turnwise_jax.data.sources.fields import (
     Fields,
     answer_entries,
@@ -58,7 +58,14 @@ def rows(
         raise InputError(f"not readable as text: {error}", file=path) from error
 
 
-def parse(name: str, row: dict[str, Any], *, file: str, root: str | os.PathLike[str]) -> Dialogue:
+def parse(
+    name: str,
+    row: dict[str, Any],
+    *,
+    file: str,
+    root: str | os.PathLike[str],
+    clip: ClipSpec | None = None,
+) -> Dialogue:
     """One record as a dialogue in which every turn has its reply.
 
     Raises:
