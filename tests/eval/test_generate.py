@@ -109,6 +109,11 @@ def test_other_settings_are_refused(whole, policy, dialogues, tmp_path):
         generate(policy, swap_frames(dialogues), path, decoding=GREEDY)
     with pytest.raises(InputError, match="another banned_tokens"):
         generate(forced_to_speak(policy), dialogues, path, decoding=GREEDY)
+    with pytest.raises(InputError, match=r"another control \('none', now 'blanked'\)"):
+        generate(policy, dialogues, path, decoding=GREEDY, control="blanked")
+    told = [dataclasses.replace(d, system="Answer briefly.") for d in dialogues]
+    with pytest.raises(InputError, match="another dialogues"):
+        generate(policy, told, path, decoding=GREEDY)
     path.with_suffix(".settings.json").unlink()
     with pytest.raises(InputError, match=r"no readable p\.settings\.json"):
         generate(policy, dialogues, path, decoding=GREEDY)

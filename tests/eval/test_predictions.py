@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
-from turnwise_jax.data.records import Window
+from turnwise_jax.data.records import Question, Window
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval.predictions import Prediction, PredictionWriter, read_predictions
 
@@ -23,6 +24,13 @@ FULL = Prediction(
     repetitive=(None, 0.0),
 )
 BARE = Prediction(id="b", times=(), replies=())
+CHOICE = Prediction(
+    id="c",
+    times=(3.0,),
+    replies=("<think>red</think><answer>B</answer>",),
+    question=Question("Which?", "B", "multiple_choice", ("blue", "red"), "colour", "two beeps"),
+)
+NUMBER = Prediction("n", (3.0,), ("5",), question=Question("How many?", "4", "numeric"))
 
 
 def write(path, *predictions):
@@ -32,8 +40,15 @@ def write(path, *predictions):
 
 
 def test_round_trip_is_exact(tmp_path):
-    write(tmp_path / "new" / "p.jsonl", FULL, BARE)
-    assert read_predictions(tmp_path / "new" / "p.jsonl") == [FULL, BARE]
+    write(tmp_path / "new" / "p.jsonl", FULL, BARE, CHOICE, NUMBER)
+    assert read_predictions(tmp_path / "new" / "p.jsonl") == [FULL, BARE, CHOICE, NUMBER]
+
+
+def test_a_question_is_kept_without_its_hint(tmp_path):
+    asked = dataclasses.replace(CHOICE.question, hint="Listen first.")
+    write(tmp_path / "p.jsonl", dataclasses.replace(CHOICE, question=asked))
+    assert "Listen" not in (tmp_path / "p.jsonl").read_text()
+    assert read_predictions(tmp_path / "p.jsonl") == [CHOICE]
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40])
@@ -116,3 +131,38 @@ def test_bad_records_name_file_line_record_and_field(tmp_path, change, field, me
     assert (error.file, error.field, error.message) == (str(path), field, message)
     assert "line 2" in error.record
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({"text": None}, "question.text", "is missing"),
+        ({"answer": 3}, "question.answer", "must be text"),
+        ({"answer": "C"}, "question.answer", "is no letter of the 2 options"),
+        ({"answer": ""}, "question.answer", "is no letter of the 2 options"),
+        ({"options": None}, "question.answer", "is no letter of the 0 options"),
+        ({"options": ["a", 1]}, "question.options[1]", "must be text"),
+        ({"options": "ab"}, "question.options", "must be a list"),
+        (
+            {"kind": "essay"},
+            "question.kind",
+            "must be one of multiple_choice, numeric, ocr, free_form, exact",
+        ),
+        ({"category": ["x"]}, "question.category", "must be text"),
+    ],
+)
+def test_bad_questions_name_their_field(tmp_path, change, field, message):
+    record = CHOICE.to_json()
+    record["question"] = {
+        k: v for k, v in {**record["question"], **change}.items() if v is not None
+    }
+    (tmp_path / "p.jsonl").write_text(json.dumps(record) + "\n")
+    with pytest.raises(InputError) as caught:
+        read_predictions(tmp_path / "p.jsonl")
+    assert (caught.value.field, caught.value.message) == (field, message)
+
+
+def test_a_question_is_an_object(tmp_path):
+    (tmp_path / "p.jsonl").write_text(json.dumps({**CHOICE.to_json(), "question": "Which?"}))
+    with pytest.raises(InputError, match="'question': must be an object"):
+        read_predictions(tmp_path / "p.jsonl")

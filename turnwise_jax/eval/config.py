@@ -6,6 +6,8 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.rewards.judges import judge_fields
 
+SOURCES = {"streaming": "mmduet2_rl", "qa": "qa"}  # benchmark -> its plain data format
+
 
 def eval_config(benchmark: str = "streaming") -> ConfigDict:
     """Defaults of ``turnwise eval``: the papers' greedy decoding, one dialogue after another.
@@ -19,7 +21,7 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
             "dir": "runs/eval",  # predictions.jsonl and report.json are written here
             "policy": {"checkpoint": "", "dtype": "bfloat16"},
             "data": {
-                "source": "mmduet2_rl",
+                "source": SOURCES.get(benchmark, ""),
                 "path": "",
                 "user_turns": "",
                 "root": "",
@@ -36,7 +38,9 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
                 "batch_size": 8,
                 "seed": 0,
             },
-            "control": "none",  # "swapped": other video's frames; "forced": may not stay silent
+            # "swapped": another video's frames and sound; "forced": may not stay silent; "muted":
+            # every sound silent; "blanked": every frame grey
+            "control": "none",
             "resamples": 2000,  # bootstrap over videos
             "judge": judge_fields(),
         }

@@ -13,16 +13,16 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from turnwise_jax.data.pipeline import Example, load_example, probe_grids
-from turnwise_jax.data.records import Dialogue
+from turnwise_jax.data.records import Dialogue, Question
 from turnwise_jax.errors import InputError
-from turnwise_jax.eval.controls import video_of
+from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, check_deprivable, video_of
 from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.predictions import Prediction, PredictionWriter, read_predictions
 from turnwise_jax.progress import ProgressBar
@@ -66,6 +66,7 @@ def generate(
     on_bad_record: str = "raise",
     skipped: list[str] | None = None,
     title: str = "evaluate",
+    control: str = "none",
 ) -> list[Prediction]:
     """Run ``policy`` over the open turns of every dialogue and keep what it says in ``path``.
 
@@ -77,6 +78,7 @@ def generate(
       on_bad_record: "raise", or "skip" to leave out dialogues whose media cannot be used.
       skipped: under "skip" one line for each of them is appended here.
       title: of the progress bar.
+      control: "none", or a key of ``EXAMPLE_CONTROLS``: what the policy is deprived of.
 
     Returns:
       All predictions, in the order of ``dialogues``; ``group_size`` of each.
@@ -87,7 +89,9 @@ def generate(
     decoding = decoding or Decoding()
     path = Path(path)
     _check_names(dialogues)
-    _claim(path, _settings(policy, dialogues, decoding))
+    if control != "none":
+        check_deprivable(dialogues, control)
+    _claim(path, _settings(policy, dialogues, decoding, control))
     done = {p.id: p for p in read_predictions(path)} if path.exists() else {}
     wanted = {name: d.id for d in dialogues for name in _names(d, decoding.group_size)}
     for name in done:
@@ -102,7 +106,7 @@ def generate(
             PredictionWriter(path) as writer,
             ProgressBar(title, len(usable), done=len(usable) - len(todo)) as bar,
         ):
-            for made in _run(engine, todo, decoding, bad, bar):
+            for made in _run(engine, todo, decoding, control, bad, bar):
                 if made.id not in done:
                     writer.write(made)
                     done[made.id] = made
@@ -121,7 +125,12 @@ def as_prediction(
         history=dialogue.history,
         video=video_of(dialogue),
         group=None if run is None else dialogue.id,
+        question=_without_hint(dialogue.question),
     )
+
+
+def _without_hint(question: Question | None) -> Question | None:
+    return None if question is None else replace(question, hint="")
 
 
 def fingerprint(directory: str | os.PathLike[str]) -> str:
@@ -143,11 +152,12 @@ def _run(
     engine: StreamEngine,
     dialogues: Sequence[Dialogue],
     decoding: Decoding,
+    control: str,
     bad: _Refusals,
     bar: ProgressBar,
 ) -> Iterator[Prediction]:
     began, decisions = time.monotonic(), 0
-    for examples in _batches(dialogues, engine.policy, decoding.batch_size, bad):
+    for examples in _batches(dialogues, engine.policy, decoding.batch_size, control, bad):
         rollouts = engine.rollout(
             engine.policy.params, examples, group_size=decoding.group_size, seed=decoding.seed
         )
@@ -168,15 +178,14 @@ def _predictions(
 
 
 def _batches(
-    dialogues: Sequence[Dialogue], policy: Policy, size: int, bad: _Refusals
+    dialogues: Sequence[Dialogue], policy: Policy, size: int, control: str, bad: _Refusals
 ) -> Iterator[list[Example]]:
     """Batches of up to ``size`` examples; the next one is decoded while the caller computes."""
     groups = [dialogues[start : start + size] for start in range(0, len(dialogues), size)]
     with ThreadPoolExecutor(max_workers=2) as pool:
 
         def submit(group: Sequence[Dialogue]) -> list[Future[Example]]:
-            how = (policy.spec, policy.template.sound)
-            return [pool.submit(load_example, dialogue, *how) for dialogue in group]
+            return [pool.submit(_load, dialogue, policy, control) for dialogue in group]
 
         ahead = submit(groups[0]) if groups else []
         for following in [*groups[1:], []]:
@@ -184,6 +193,12 @@ def _batches(
             examples = [e for e in map(bad.result, current) if e is not None]
             if examples:
                 yield examples
+
+
+def _load(dialogue: Dialogue, policy: Policy, control: str) -> Example:
+    sound = policy.template.sound
+    example = load_example(dialogue, policy.spec, sound)
+    return EXAMPLE_CONTROLS[control](example, sound) if control != "none" else example
 
 
 class _Refusals:
@@ -260,13 +275,17 @@ def _check_names(dialogues: Sequence[Dialogue]) -> None:
         raise InputError("no dialogue to evaluate")
 
 
-def _settings(policy: Policy, dialogues: Sequence[Dialogue], decoding: Decoding) -> dict[str, Any]:
+def _settings(
+    policy: Policy, dialogues: Sequence[Dialogue], decoding: Decoding, control: str = "none"
+) -> dict[str, Any]:
     digest = hashlib.sha256()
-    for dialogue in dialogues:
-        digest.update(repr((dialogue.id, dialogue.turns, dialogue.windows)).encode())
+    for d in dialogues:
+        shown = (d.id, d.system, d.turns, d.windows, _without_hint(d.question))
+        digest.update(repr(shown).encode())
     return {
         "policy": fingerprint(policy.directory),
         "banned_tokens": int(np.sum(~policy.allowed)),
+        "control": control,
         "dialogues": f"{len(dialogues)}-{digest.hexdigest()[:16]}",
         **asdict(decoding),
     }

@@ -12,9 +12,12 @@ One object per line::
      "group": 12,                         shared by the rollouts of one prompt
      "step": 40,                          training step; groups of different steps are different
      "quality": [[null], [4]],            judge scores 0..4 per reply and window, null = none
-     "repetitive": [null, 0]}             judgements per reply, 1 yes, 0 no, null = none
+     "repetitive": [null, 0],             judgements per reply, 1 yes, 0 no, null = none
+     "question": {"text": "...", "answer": "B", "kind": "multiple_choice",
+                  "options": ["red", "blue"], "category": "colour", "sound": "..."}}
+                                          of a question-answering record; the last three optional
 
-The last six are optional, and other fields are left alone, so that logs with more in them (the
+The last seven are optional, and other fields are left alone, so that logs with more in them (the
 ``groups.jsonl`` of a training run) read as they are. The file of a killed process may end in a
 torn line; it is left out on reading and cut off before the next append.
 """
@@ -25,12 +28,13 @@ import itertools
 import json
 import math
 import os
+import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise_jax.data.records import Window, is_silent
+from turnwise_jax.data.records import QUESTION_KINDS, Question, Window, is_silent
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory
 
@@ -42,6 +46,7 @@ class Prediction:
     """One finished dialogue: what was said at each of its K decisions, and its W reply windows.
 
     ``quality`` (K rows of W) and ``repetitive`` (K) are judgements made before, None = not judged.
+    ``question`` is what its one reply answers; a file does not keep the question's hint.
     """
 
     id: str
@@ -54,6 +59,7 @@ class Prediction:
     step: int | None = None
     quality: tuple[Scores, ...] | None = None
     repetitive: Scores | None = None
+    question: Question | None = None
 
     @property
     def cluster(self) -> str:
@@ -89,6 +95,8 @@ class Prediction:
             record["quality"] = [list(row) for row in self.quality]
         if self.repetitive is not None:
             record["repetitive"] = list(self.repetitive)
+        if self.question is not None:
+            record["question"] = _question_json(self.question)
         return record
 
 
@@ -194,6 +202,21 @@ def _window_json(window: Window) -> dict[str, Any]:
     return record
 
 
+def _question_json(question: Question) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "text": question.text,
+        "answer": question.answer,
+        "kind": question.kind,
+    }
+    if question.options:
+        record["options"] = list(question.options)
+    if question.category:
+        record["category"] = question.category
+    if question.sound:
+        record["sound"] = question.sound
+    return record
+
+
 class _Reader:
     """Checks one line field by field."""
 
@@ -227,6 +250,7 @@ class _Reader:
             step=self._step(),
             quality=self._quality(len(times), len(windows)),
             repetitive=self._repetitive(len(times)),
+            question=self._question(),
         )
 
     def _window(self, field: str, value: Any) -> Window:
@@ -245,6 +269,27 @@ class _Reader:
         question = self._text(f"{field}.question", value["question"])
         answer = self._text(f"{field}.answer", value["answer"])
         return Window(start, end, question, answer, event_end)
+
+    def _question(self) -> Question | None:
+        value = self.record.get("question")
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self._refuse("question", "must be an object")
+        for name in ("text", "answer", "kind"):
+            if value.get(name) is None:
+                self._refuse(f"question.{name}", "is missing")
+        given = {
+            name: self._text(f"question.{name}", value.get(name, ""))
+            for name in ("text", "answer", "kind", "category", "sound")
+        }
+        options = self._texts("question.options", value.get("options") or [])
+        if given["kind"] not in QUESTION_KINDS:
+            self._refuse("question.kind", f"must be one of {', '.join(QUESTION_KINDS)}")
+        letters = string.ascii_uppercase[: len(options)]
+        if given["kind"] == "multiple_choice" and given["answer"] not in tuple(letters):
+            self._refuse("question.answer", f"is no letter of the {len(options)} options")
+        return Question(options=options, **given)
 
     def _group(self) -> str | int | None:
         group = self.record.get("group")

@@ -12,14 +12,14 @@ from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import ClipSpec
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval import BENCHMARKS
-from turnwise_jax.eval.controls import forced_to_speak, swap_frames
+from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, forced_to_speak, swap_frames
 from turnwise_jax.eval.generate import Decoding, generate
 from turnwise_jax.eval.predictions import Prediction, read_predictions
 from turnwise_jax.eval.report import Report, make_judges
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import Sampling
 
-CONTROLS = ("none", "swapped", "forced")
+CONTROLS = ("none", "swapped", "forced", *EXAMPLE_CONTROLS)
 PREDICTIONS, REPORT = "predictions.jsonl", "report.json"
 
 
@@ -106,6 +106,7 @@ def run_policy(config: ConfigDict, path: Path, skipped: list[str]) -> list[Predi
         ),
         on_bad_record=data.on_bad_record,
         skipped=skipped,
+        control=config.control if config.control in EXAMPLE_CONTROLS else "none",
     )
 
 
