@@ -24,7 +24,7 @@ def write_lines(path, *rows) -> None:
 
 
 def test_the_table_names_both_formats():
-    assert {"mmduet2_rl": mmduet2_rl, "mmduet2_sft": mmduet2_sft} == DATASETS
+    assert DATASETS.items() >= {"mmduet2_rl": mmduet2_rl, "mmduet2_sft": mmduet2_sft}.items()
 
 
 def test_paths_start_at_the_folder_of_the_file_or_at_the_given_root(tmp_path):
@@ -90,7 +90,7 @@ def test_a_file_without_a_usable_record_is_refused(tmp_path):
 
 
 def test_settings_that_do_not_exist_are_refused(tmp_path):
-    with pytest.raises(InputError, match="must be one of mmduet2_rl, mmduet2_sft, got 'x'"):
+    with pytest.raises(InputError, match=r"must be one of mmduet2_rl, .*, got 'x'"):
         load_dialogues("x", tmp_path)
     with pytest.raises(InputError, match="field 'on_bad_record': must be 'raise' or 'skip'"):
         load_dialogues("mmduet2_sft", tmp_path, on_bad_record="ignore")

@@ -10,12 +10,13 @@ import math
 import os
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import lru_cache
 
 import av
 import numpy as np
 
 from turnwise_jax.data.decoder import OPEN_OPTIONS, reported, video_streams
-from turnwise_jax.data.video import first_frame_time, identity
+from turnwise_jax.data.video import first_frame_time, identity, probe
 from turnwise_jax.errors import InputError
 
 _SEEK_GAP = 5.0  # s; shorter jumps are decoded through
@@ -23,6 +24,16 @@ _WARM_UP = 0.3  # s that codecs need after a seek before they are exact
 _JITTER = 0.02  # s; containers round timestamps, so smaller steps between frames are none
 _EDGE = 0.05  # s of sound beyond both ends of a range, for the resampling filter
 _GUESSED_TIMES = {"aac", "mp3"}  # formats whose clock is only right when read from the start
+
+
+def track_seconds(path: str | os.PathLike[str]) -> float:
+    """How long a file with an audio track lasts: a video its frames, a sound file its track.
+
+    Raises:
+      InputError: missing or unreadable, or without an audio track.
+    """
+    path = os.fspath(path)
+    return _seconds(path, *identity(path))
 
 
 class Track:
@@ -201,6 +212,25 @@ class Track:
         except (av.FFmpegError, OSError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise InputError(f"the sound cannot be decoded: {reason}", file=self._path) from error
+
+
+@lru_cache(maxsize=4096)
+def _seconds(path: str, mtime: int, size: int) -> float:
+    with reported(path, "sound"), av.open(path, options=OPEN_OPTIONS) as container:
+        if not container.streams.audio:
+            raise InputError("has no audio track", file=path)
+        if video_streams(container):
+            return probe(path).duration
+        stream = container.streams.audio[0]
+        # Packets tell the length exactly; headers of some formats guess it from the bit rate.
+        ends = [
+            (packet.pts, packet.pts + (packet.duration or 0))
+            for packet in container.demux(stream)
+            if packet.pts is not None
+        ]
+        if not ends:
+            raise InputError("no sound can be decoded", file=path)
+        return float((max(end for _, end in ends) - min(ends)[0]) * stream.time_base)
 
 
 def _mono(frame: av.AudioFrame) -> np.ndarray:
