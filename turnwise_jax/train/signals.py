@@ -11,27 +11,36 @@ from typing import Any
 
 @dataclass
 class StopRequest:
-    """``requested`` turns true when the signal comes and stays so."""
+    """``requested`` turns true when the signal comes and stays so; ``outer`` hears of it too."""
 
     requested: bool = False
+    outer: StopRequest | None = None
+
+    def __call__(self, *signal_and_frame: Any) -> None:
+        """The signal handler."""
+        self.requested = True
+        if self.outer is not None:
+            self.outer()
 
 
 @contextmanager
 def stop_on_sigterm() -> Iterator[StopRequest]:
     """Within the block, SIGTERM sets a flag instead of ending the process.
 
-    Outside the main thread nothing is installed: there the owner of the process handles signals.
+    Blocks may be nested, as a run is in a curriculum: a signal stops all of them, and a block that
+    is entered after it is stopped from the start. Outside the main thread nothing is installed:
+    there the owner of the process handles signals.
     """
-    stop = StopRequest()
-
-    def on_signal(*_: Any) -> None:
-        stop.requested = True
-
+    previous = signal.getsignal(signal.SIGTERM)
+    outer = previous if isinstance(previous, StopRequest) else None
+    stop = StopRequest(outer=outer)
     try:
-        previous = signal.signal(signal.SIGTERM, on_signal)
+        signal.signal(signal.SIGTERM, stop)
     except ValueError:  # not the main thread
-        yield stop
+        yield StopRequest()
         return
+    if outer is not None and outer.requested:
+        stop.requested = True
     try:
         yield stop
     finally:
