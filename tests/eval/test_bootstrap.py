@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from turnwise_jax.eval.bootstrap import Ratio, intervals
+from turnwise_jax.eval.bootstrap import Mean, Ratio, intervals
 
 
 def test_the_value_divides_the_sums_once():
@@ -40,3 +40,39 @@ def test_a_seed_fixes_the_interval():
     names = [f"v{i}" for i in range(40)]
     assert intervals(ratio, names, seed=3) == intervals(ratio, names, seed=3)
     assert intervals(ratio, names, seed=3) != intervals(ratio, names, seed=4)
+
+
+def test_a_mean_of_ratios_leaves_out_those_without_a_count():
+    parts = [Ratio([1.0, 0.0], [1, 1]), Ratio([0.0, 0.9], [0, 1]), Ratio([0.0, 0.0], [0, 0])]
+    assert Mean(parts).value == np.mean([0.5, 0.9])
+    assert Mean(parts[2:]).value == 0.0
+
+
+def test_a_root_is_taken_of_the_quotient():
+    assert Ratio([9.0, 9.0], [1, 1], root=True).value == 3.0
+    assert Ratio([18.0, 0.0], [1, 1], 10.0, root=True).value == 30.0
+
+
+def test_intervals_of_means_and_roots_are_those_of_draws_made_one_by_one():
+    """Every multinomial draw spelled out as a list of videos, the statistic taken from scratch."""
+    rng = np.random.default_rng(5)
+    size, resamples = 12, 300
+    value, group = rng.uniform(0, 1, size), rng.integers(0, 3, size)
+    error = rng.normal(size=size)
+    parts = [Ratio(value * (group == g), group == g, 100.0) for g in range(3)]
+    statistics = {"macro": Mean(parts), "rmse": Ratio(error**2, np.ones(size), root=True)}
+    names = [f"v{i:02d}" for i in range(size)]
+    found = intervals(statistics, names, resamples=resamples, seed=9)
+    draws = np.random.default_rng(9).multinomial(size, np.full(size, 1 / size), size=resamples)
+    macro, rmse = [], []
+    for times in draws:
+        picked = [i for i in range(size) for _ in range(times[i])]
+        means = [
+            np.mean([value[i] for i in picked if group[i] == g])
+            for g in range(3)
+            if any(group[i] == g for i in picked)
+        ]
+        macro.append(100 * np.mean(means))
+        rmse.append(np.sqrt(np.mean([error[i] ** 2 for i in picked])))
+    np.testing.assert_allclose(found["macro"], np.percentile(macro, [2.5, 97.5]))
+    np.testing.assert_allclose(found["rmse"], np.percentile(rmse, [2.5, 97.5]))
