@@ -16,15 +16,16 @@ from turnwise_jax.data.processor import PREPROCESSOR
 from turnwise_jax.data.tokens import Vocab, build_tokenizer
 from turnwise_jax.errors import InputError
 from turnwise_jax.models import MODELS, io
-from turnwise_jax.worlds.script import corpus
+from turnwise_jax.worlds import script, soundscript
 from turnwise_jax.worlds.settings import World
+from turnwise_jax.worlds.soundsettings import SoundWorld
 
 MANIFEST = "tiny.json"
 
 
 def make_tiny_policy(
     directory: str | os.PathLike[str],
-    world: World,
+    world: World | SoundWorld,
     *,
     family: str = "qwen2_5_vl",
     vocab_size: int = 400,
@@ -66,7 +67,7 @@ def make_tiny_policy(
         return directory
     part = directory.with_name(f".{directory.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    vocab = build_tokenizer(corpus(world), vocab_size, part)
+    vocab = build_tokenizer(_corpus(world), vocab_size, part)
     kind = MODELS[family].Config
     own = {field.name for field in dataclasses.fields(kind)}
     ids = {f"{name}_token_id": index for name, index in _marker_ids(vocab).items()}
@@ -85,6 +86,13 @@ def make_tiny_policy(
     (part / MANIFEST).write_text(json.dumps(wanted, indent=1) + "\n")
     os.replace(part, directory)
     return directory
+
+
+def _corpus(world: World | SoundWorld) -> list[str]:
+    """Every sentence of a world's records."""
+    if isinstance(world, SoundWorld):
+        return soundscript.corpus(world)
+    return script.corpus(world)
 
 
 def _marker_ids(vocab: Vocab) -> dict[str, int | None]:

@@ -44,14 +44,14 @@ def pictures(
     rng = np.random.default_rng(seed)
     count = math.ceil((world.seconds + TAIL) * world.fps)
     actors = _decoys(world, rng, count) + _objects(world, events, rng, count)
-    ground = _background(world, rng)
+    ground = background(world.size, world.texture, rng)
     grain = rng.normal(0.0, world.noise, (2 * world.size, 2 * world.size, 1)).astype(np.int16)
     offsets = rng.integers(0, world.size, (count, 2))
     for n, (dy, dx) in enumerate(offsets):
         picture = ground.copy()
         for actor in actors:
             if actor.start <= n / world.fps < actor.end:
-                _paint(picture, actor, n)
+                paint(picture, actor, n)
         picture += grain[dy : dy + world.size, dx : dx + world.size]
         yield np.clip(picture, 0, 255, out=picture).astype(np.uint8)
 
@@ -87,7 +87,8 @@ def shape_mask(shape: str, side: int) -> np.ndarray:
     return np.clip(0.5 - outside * side / 2.0, 0.0, 1.0).astype(np.float32)
 
 
-def _paint(picture: np.ndarray, actor: Actor, n: int) -> None:
+def paint(picture: np.ndarray, actor: Actor, n: int) -> None:
+    """Draws an actor on picture ``n``, int16[size, size, 3]."""
     top, left = actor.path[n]
     height, width = actor.mask.shape
     patch = picture[top : top + height, left : left + width]
@@ -137,13 +138,16 @@ def _path(world: World, rng, count: int, side: int) -> np.ndarray:
     return np.rint(room - np.abs(walk % (2.0 * room) - room)).astype(np.int32)
 
 
-def _background(world: World, rng) -> np.ndarray:
-    """A dark plain colour with a slope and a smooth random pattern, int16[size, size, 3]."""
-    axis = np.linspace(-1.0, 1.0, world.size, dtype=np.float32)
+def background(size: int, texture: float, rng: np.random.Generator) -> np.ndarray:
+    """A dark plain colour with a slope and a smooth random pattern, int16[size, size, 3].
+
+    ``texture``: standard deviation of the pattern, of 255.
+    """
+    axis = np.linspace(-1.0, 1.0, size, dtype=np.float32)
     slope = rng.normal(0.0, 6.0, 2)
     plain = rng.uniform(45.0, 75.0) + rng.normal(0.0, 4.0, 3)
-    cells = rng.normal(0.0, world.texture, (8, 8))
-    at = np.linspace(0.0, 7.0, world.size)
+    cells = rng.normal(0.0, texture, (8, 8))
+    at = np.linspace(0.0, 7.0, size)
     rows = np.stack([np.interp(at, np.arange(8), column) for column in cells.T], axis=1)
     pattern = np.stack([np.interp(at, np.arange(8), row) for row in rows], axis=0)
     level = pattern + slope[0] * axis[:, None] + slope[1] * axis[None, :]

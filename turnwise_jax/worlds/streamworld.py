@@ -16,12 +16,8 @@ From the command line::
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import fcntl
-import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +29,8 @@ from rich.progress import Progress
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
 from turnwise_jax.data.sources import mmduet2_rl, mmduet2_sft
-from turnwise_jax.errors import InputError
+from turnwise_jax.worlds import files as folders
+from turnwise_jax.worlds.command import run
 from turnwise_jax.worlds.render import draw_video
 from turnwise_jax.worlds.script import (
     SYSTEM,
@@ -58,7 +55,7 @@ class WorldFiles:
 
     @property
     def manifest(self) -> Path:
-        return self.root / "manifest.json"
+        return self.root / folders.MANIFEST
 
     @property
     def videos(self) -> Path:
@@ -95,17 +92,14 @@ def generate(
     The set is made in a folder beside `out` and moved into place when complete, so an interrupted
     run leaves nothing that looks finished. Raises InputError if `out` holds something else.
     """
+    folders.check_sizes(train=train, test=test, seed=seed)
     counts = {"train": train, "test": test}
-    for field, value, least in (("train", train, 1), ("test", test, 1), ("seed", seed, 0)):
-        if value < least:
-            raise InputError(f"must be at least {least}, got {value}", field=field)
     files = WorldFiles(Path(out))
-    wanted = _manifest(world, counts, seed)
-    files.root.parent.mkdir(parents=True, exist_ok=True)
-    with open(files.root.parent / f".{files.root.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_finished(files, wanted):
-            _make(files, world, counts, seed, wanted, progress)
+
+    def fill(root: Path) -> None:
+        _fill(WorldFiles(root), world, counts, seed, files.root if progress else None)
+
+    folders.build(files.root, _manifest(world, counts, seed), fill)
     return files
 
 
@@ -216,114 +210,51 @@ def _window(answer: Answer) -> Window:
 
 
 def _manifest(world: World, counts: dict[str, int], seed: int) -> dict:
-    setting = json.loads(json.dumps(dataclasses.asdict(world)))
+    setting = dataclasses.asdict(world)
     return {"format": FORMAT, "world": setting, "videos": counts, "seed": seed}
 
 
-def _is_finished(files: WorldFiles, wanted: dict) -> bool:
-    """True if `files` holds the wanted set, False if nothing is there; InputError for all else."""
-    if not files.root.exists() or (files.root.is_dir() and not any(files.root.iterdir())):
-        return False
-    try:
-        found = json.loads(files.manifest.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(
-            "is there but is no finished world; remove it or choose another folder", file=files.root
-        ) from error
-    if found != wanted:
-        raise InputError(
-            f"holds a world with another {_difference(found, wanted, 'manifest')}; "
-            "remove it or choose another folder",
-            file=files.root,
-        )
-    return True
-
-
-def _difference(found: object, wanted: object, name: str) -> str:
-    """The first field in which two manifests differ, with both values."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        for key in wanted:
-            if found.get(key) != wanted[key]:
-                return _difference(found.get(key), wanted[key], key)
-    return f"{name} ({found!r}, asked for {wanted!r})"
-
-
-def _make(
-    files: WorldFiles,
-    world: World,
-    counts: dict[str, int],
-    seed: int,
-    manifest: dict,
-    progress: bool,
+def _fill(
+    files: WorldFiles, world: World, counts: dict[str, int], seed: int, shown: Path | None
 ) -> None:
-    part = WorldFiles(files.root.parent / f".{files.root.name}.part")
-    shutil.rmtree(part.root, ignore_errors=True)
-    part.videos.mkdir(parents=True)
-    with Progress(disable=not progress) as bar:
-        task = bar.add_task(f"world in {files.root}", total=sum(counts.values()))
+    """Videos and records of all splits; the progress bar names ``shown``, None: there is none."""
+    files.videos.mkdir()
+    with Progress(disable=shown is None) as bar:
+        task = bar.add_task(f"world in {shown}", total=sum(counts.values()))
         for split in SPLITS:
             dialogues: list[Dialogue] = []
             for clip in clips(world, split, counts[split], seed):
-                draw_video(part.videos / f"{clip.name}.mp4", world, clip.events, clip.seed)
+                draw_video(files.videos / f"{clip.name}.mp4", world, clip.events, clip.seed)
                 dialogues += clip.dialogues
                 bar.advance(task)
-            mmduet2_sft.write(dialogues, part.sft(split), root=part.root)
+            mmduet2_sft.write(dialogues, files.sft(split), root=files.root)
             records = [rl_record(world, d) for d in dialogues]
-            mmduet2_rl.write(records, part.rl(split), root=part.root)
-    part.manifest.write_text(json.dumps(manifest, indent=1) + "\n")
-    if files.root.exists():
-        files.root.rmdir()
-    os.replace(part.root, files.root)
+            mmduet2_rl.write(records, files.rl(split), root=files.root)
 
 
-def _draw_sheets(files: WorldFiles, count: int) -> None:
+def _generate(out: str, world: World, **sizes: int) -> Path:
+    return generate(out, world, **sizes).root
+
+
+def _draw_sheets(root: Path, count: int) -> None:
     """Contact sheets of the first held-out dialogues under ``sheets/``."""
     if count > 0:
         from turnwise_jax.worlds.draw import contact_sheet  # matplotlib is slow to import
 
-        (files.root / "sheets").mkdir(exist_ok=True)
-        for dialogue in load_dialogues("mmduet2_sft", files.sft("test"))[0][:count]:
-            contact_sheet(dialogue, files.root / "sheets" / f"{dialogue.id}.png")
-
-
-def _setting(text: str) -> tuple[str, object]:
-    name, mark, value = text.partition("=")
-    if not mark:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form field=value")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+        (root / "sheets").mkdir(exist_ok=True)
+        for dialogue in load_dialogues("mmduet2_sft", WorldFiles(root).sft("test"))[0][:count]:
+            contact_sheet(dialogue, root / "sheets" / f"{dialogue.id}.png")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes a set from the command line; bad settings end in one line and status 2."""
-    parser = argparse.ArgumentParser(prog="python -m turnwise_jax.worlds.streamworld")
-    parser.add_argument("--out", required=True, help="folder of the set")
-    parser.add_argument("--world", choices=sorted(WORLDS), default="demo")
-    parser.add_argument("--train", type=int, default=250, help="videos to train on")
-    parser.add_argument("--test", type=int, default=60, help="held-out videos")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--sheets", type=int, default=0, help="held-out dialogues to draw")
-    parser.add_argument(
-        "--set",
-        type=_setting,
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="change one field of the world, in JSON: --set window=[4,8]",
+    return run(
+        argv,
+        prog="python -m turnwise_jax.worlds.streamworld",
+        worlds=WORLDS,
+        generate=_generate,
+        draw_sheets=_draw_sheets,
     )
-    args = parser.parse_args(argv)
-    try:
-        base = dataclasses.asdict(WORLDS[args.world])
-        world = World.from_dict({**base, **dict(args.set)})
-        files = generate(args.out, world, train=args.train, test=args.test, seed=args.seed)
-        _draw_sheets(files, args.sheets)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(files.root)
-    return 0
 
 
 if __name__ == "__main__":

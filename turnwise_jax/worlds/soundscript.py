@@ -1,0 +1,241 @@
+"""What is seen and heard in a clip, what is asked about it, and the right answers.
+
+Nothing here is drawn or played. A *scene* is a few coloured shapes at different spots, the one of
+them that sounds, and maybe a turn: one shape changes its colour. All of it is drawn independently
+and evenly, so that no answer can be told from what its question does not ask about:
+
+    visual        colour, count, place   chance without the video, whatever is heard
+    sound         beeps, pitch           chance without the sound, whatever is seen
+    audio-visual  source, where          one in the number of shapes with only one of the two
+                  order                  chance from the turn alone; from the sound alone right in
+                                         ``order_by_ear`` of clips: in a clip that ends, what is
+                                         heard first or last must come before or after the rest
+
+Options of ``source``, ``place`` and ``where`` are those of the clip, in random order, so that a
+policy that sees but does not hear has nothing to leave out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnwise_jax.data.records import Question
+from turnwise_jax.worlds.settings import COLOURS, SHAPES
+from turnwise_jax.worlds.soundsettings import MODALITY, QUESTIONS, SPOTS, SoundWorld
+
+SYSTEM = "Look and listen. Reply with <think>reasons</think><answer>answer</answer>"
+NUMBERS = ("zero", "one", "two", "three", "four")
+STAGES: dict[str, tuple[str, ...]] = {  # families of each stage of RL
+    "stage1": ("colour", "count", "place"),
+    "stage2": ("colour", "count", "place", "beeps", "pitch", "source", "order"),
+    "stage3": ("source", "where"),
+}
+HINTS = {
+    "colour": "Find the shape that is asked about, then name how it is painted.",
+    "count": "Look at every side of the picture and count what you see.",
+    "place": "Look at that side of the picture, then name the shape.",
+    "beeps": "Listen from begin to end and count each time it sounds.",
+    "pitch": "Listen to the voice and compare it with other voices.",
+    "source": "Listen whose voice it is, then look how that shape is painted.",
+    "order": "Listen when it sounds, look when a shape is painted anew, then compare.",
+    "where": "Listen whose voice it is, then look for that shape.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """A shape, its colour and its spot; all three differ from those of the clip's other shapes."""
+
+    shape: str
+    colour: str
+    spot: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Shape number ``thing`` takes ``colour`` at the start of slot ``slot``."""
+
+    thing: int
+    colour: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One clip: shape number ``sounding`` gives ``beeps`` beeps in the middle of slot ``slot``."""
+
+    things: tuple[Thing, ...]
+    sounding: int
+    beeps: int
+    high: bool
+    slot: int
+    turn: Turn | None = None
+
+    @property
+    def source(self) -> Thing:
+        """The shape that sounds."""
+        return self.things[self.sounding]
+
+    @property
+    def sound_first(self) -> bool | None:
+        """Whether the sound comes before the turn; None without a turn."""
+        return None if self.turn is None else self.slot < self.turn.slot
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question about a clip and what the teacher replies."""
+
+    family: str
+    question: Question
+    reply: str
+
+
+def sample_scene(world: SoundWorld, rng: np.random.Generator) -> Scene:
+    """One scene, every part of it drawn evenly and apart from the others."""
+    count = int(rng.integers(world.things[0], world.things[1] + 1))
+    shapes, spots = rng.permutation(world.outlines), rng.permutation(list(SPOTS))
+    colours = rng.permutation(world.palette)
+    things = tuple(Thing(str(shapes[i]), str(colours[i]), str(spots[i])) for i in range(count))
+    sounding, beeps = int(rng.integers(count)), int(rng.integers(1, world.beeps + 1))
+    high, slot = bool(rng.integers(2)), int(rng.integers(world.slots))
+    turn = None
+    if rng.random() < world.turns:
+        turn = Turn(
+            int(rng.integers(count)), str(colours[count]), int(rng.integers(1, world.slots))
+        )
+        slot = turn.slot - int(rng.integers(2))
+    return Scene(things, sounding, beeps, high, slot, turn)
+
+
+def order_by_ear(world: SoundWorld) -> float:
+    """Most "order" questions that a policy can get right which hears but does not see: sounds in
+    the first and the last slot give themselves away. The least that is possible."""
+    return 0.5 + 0.5 / (world.slots - 1)
+
+
+def ask(world: SoundWorld, scene: Scene, rng: np.random.Generator) -> tuple[Asked, ...]:
+    """Up to ``per_clip`` questions of different families, "order" first if it can be asked.
+
+    Where a shape turns, no question asks for a colour.
+    """
+    barred = {"order"} if scene.turn is None else {"colour", "source"}
+    families = [str(f) for f in rng.permutation(world.families) if f not in barred]
+    families.sort(key=lambda family: family != "order")
+    return tuple(_ask(world, scene, family, rng) for family in families[: world.per_clip])
+
+
+def caption(scene: Scene) -> str:
+    """What is heard, in words."""
+    return f"{_heard(scene)} from the {scene.source.shape}."
+
+
+def corpus(world: SoundWorld | None = None) -> list[str]:
+    """Every sentence of this world's records, and the role names of the chat format.
+
+    What a tokenizer of the world has to know. Without a world: all words that any world uses.
+    """
+    world = world or SoundWorld(colours=len(COLOURS), shapes=len(SHAPES), wordings=2)
+    fillers = {"colour": world.outlines, "place": tuple(SPOTS)}
+    names = (*world.palette, *world.outlines, *SPOTS, "yes", "no", "high", "low", *"1234")
+    sentences = [SYSTEM, *(f"{role}\n" for role in ("system", "user", "assistant"))]
+    for family, wordings in QUESTIONS.items():
+        for wording in wordings[: world.wordings]:
+            sentences += [wording.format(filler) for filler in fillers.get(family, ("",))]
+        sentences.append(f"\nHint: {HINTS[family]}")
+    sentences += [f"\n{letter}. {name}" for name in names for letter in "ABCD"]
+    sentences += [f"<think></think><answer>{name}</answer>" for name in (*names, *"ABCD")]
+    for shape in world.outlines:
+        for spot in SPOTS:
+            thing = Thing(shape, "red", spot)
+            sentences += [_think(scene, family, thing) for family, scene in _cases(world, thing)]
+        sentences += [f"The {shape} is {colour}." for colour in world.palette]
+    return sentences
+
+
+def _ask(world: SoundWorld, scene: Scene, family: str, rng: np.random.Generator) -> Asked:
+    asked = scene.things[int(rng.integers(len(scene.things)))]
+    truth, options = _truth(world, scene, family, asked, rng)
+    wording = QUESTIONS[family][int(rng.integers(world.wordings))]
+    answer = "ABCD"[options.index(truth)] if options else truth
+    question = Question(
+        wording.format({"colour": asked.shape, "place": asked.spot}.get(family, "")),
+        answer,
+        "multiple_choice" if options else "numeric",
+        options,
+        f"{MODALITY[family]}/{family}",
+        caption(scene),
+        HINTS[family],
+    )
+    said = answer if world.letters else truth
+    reply = f"<think>{_think(scene, family, asked)}</think><answer>{said}</answer>"
+    return Asked(family, question, reply)
+
+
+def _truth(
+    world: SoundWorld, scene: Scene, family: str, asked: Thing, rng: np.random.Generator
+) -> tuple[str, tuple[str, ...]]:
+    """The right answer in words and the options, none where the answer is a number."""
+    if family == "count":
+        return str(len(scene.things)), ()
+    if family == "beeps":
+        return str(scene.beeps), ()
+    things = scene.things
+    truth, others = {
+        "colour": (asked.colour, [c for c in world.palette if c != asked.colour]),
+        "place": (asked.shape, [t.shape for t in things if t != asked]),
+        "pitch": _either(scene.high, "high", "low"),
+        "source": (scene.source.colour, [t.colour for t in things if t != scene.source]),
+        "order": _either(bool(scene.sound_first), "yes", "no"),
+        "where": (scene.source.spot, [t.spot for t in things if t != scene.source]),
+    }[family]
+    wrong = [str(other) for other in rng.permutation(others)][:3]
+    return truth, tuple(str(option) for option in rng.permutation([truth, *wrong]))
+
+
+def _either(first: bool, one: str, other: str) -> tuple[str, list[str]]:
+    return (one, [other]) if first else (other, [one])
+
+
+def _think(scene: Scene, family: str, asked: Thing) -> str:
+    """The teacher's reasoning: what is seen, heard, or both."""
+    source = scene.source
+    match family:
+        case "colour":
+            return f"The {asked.shape} at the {asked.spot} is {asked.colour}."
+        case "count":
+            return f"I see a {_listed([t.shape for t in scene.things])}."
+        case "place":
+            return f"I see a {asked.shape} at the {asked.spot}."
+        case "beeps" | "pitch":
+            return f"I hear {_heard(scene)}."
+        case "source":
+            return f"I hear the {source.shape}. The {source.shape} is {source.colour}."
+        case "where":
+            return f"I hear the {source.shape}. The {source.shape} is at the {source.spot}."
+        case _:
+            turn = f"the {scene.things[scene.turn.thing].shape} turns"
+            parts = (_heard(scene), turn) if scene.sound_first else (turn, _heard(scene))
+            return f"I notice {parts[0]}, then {parts[1]}."
+
+
+def _heard(scene: Scene) -> str:
+    register = "high" if scene.high else "low"
+    return f"{NUMBERS[scene.beeps]} {register} {'beep' if scene.beeps == 1 else 'beeps'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', a '.join(names[:-1])} and a {names[-1]}"
+
+
+def _cases(world: SoundWorld, thing: Thing) -> Iterator[tuple[str, Scene]]:
+    """Scenes with ``thing`` that between them bring out every sentence about it."""
+    other = Thing("ring", "blue", "left")
+    for beeps in range(1, world.beeps + 1):
+        for high in (True, False):
+            for slot in (0, 1):
+                scene = Scene((thing, other), 0, beeps, high, slot, Turn(0, "blue", 1))
+                yield from ((family, scene) for family in MODALITY)

@@ -1,0 +1,201 @@
+"""The embedded audio-visual world: short clips of coloured shapes, one of which sounds.
+
+A small, endless stand-in for question answering about videos with sound (AVATAR's tasks). Every set
+is a folder of real .mp4 files and JSON lines of ``data.sources.qa``::
+
+    out/manifest.json                       setting, seed and sizes; present only when complete
+    out/videos/{train,test}-0000.mp4
+    out/sft_{train,test}.jsonl              questions with the teacher's reply
+    out/rl_train.jsonl                      the training questions, the reply left to the policy
+    out/rl_stage{1,2,3}_train.jsonl         of them those of one stage of RL: visual, then also
+                                            audio-visual, then localisation
+    out/qa_test.jsonl                       the held-out questions
+
+From the command line::
+
+    python -m turnwise_jax.worlds.soundworld --out data/sounds --train 400 --test 100 --sheets 4
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.progress import Progress
+
+from turnwise_jax.worlds import files as folders
+from turnwise_jax.worlds.command import run
+from turnwise_jax.worlds.soundrender import draw_clip
+from turnwise_jax.worlds.soundscript import STAGES, SYSTEM, Asked, Scene, ask, sample_scene
+from turnwise_jax.worlds.soundsettings import SOUNDWORLDS, SoundWorld
+
+FORMAT = 1  # raise when the same setting and seed would give another set
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class SoundWorldFiles:
+    """Where the parts of a set lie; media paths in the records are relative to ``root``."""
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / folders.MANIFEST
+
+    @property
+    def videos(self) -> Path:
+        return self.root / "videos"
+
+    def sft(self, split: str) -> Path:
+        return self.root / f"sft_{split}.jsonl"
+
+    def rl(self, stage: str = "") -> Path:
+        """Training questions of a stage, a key of ``STAGES``; all of them without one."""
+        return self.root / f"rl_{stage}{'_' * bool(stage)}train.jsonl"
+
+    @property
+    def qa_test(self) -> Path:
+        return self.root / "qa_test.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """One video and the questions about it."""
+
+    name: str
+    scene: Scene
+    seed: np.random.SeedSequence
+    asked: tuple[Asked, ...]
+
+
+def generate(
+    out: str | os.PathLike[str],
+    world: SoundWorld,
+    *,
+    train: int,
+    test: int,
+    seed: int = 0,
+    progress: bool = True,
+) -> SoundWorldFiles:
+    """Writes ``train`` and ``test`` clips with their questions under ``out``, or finds them there.
+
+    The set is made in a folder beside ``out`` and moved into place when complete, so an interrupted
+    run leaves nothing that looks finished. Raises InputError if ``out`` holds something else.
+    """
+    folders.check_sizes(train=train, test=test, seed=seed)
+    counts = {"train": train, "test": test}
+    manifest = {
+        "format": FORMAT,
+        "kind": "soundworld",
+        "world": dataclasses.asdict(world),
+        "videos": counts,
+        "seed": seed,
+    }
+    made = SoundWorldFiles(Path(out))
+
+    def fill(root: Path) -> None:
+        _fill(SoundWorldFiles(root), world, counts, seed, made.root if progress else None)
+
+    folders.build(made.root, manifest, fill)
+    return made
+
+
+def clips(world: SoundWorld, split: str, count: int, seed: int) -> Iterator[Clip]:
+    """The clips of a split in order; clip i depends on (world, split, seed, i) alone."""
+    for index in range(count):
+        root = np.random.SeedSequence([seed, SPLITS.index(split), index])
+        script_seed, clip_seed = root.spawn(2)
+        rng = np.random.default_rng(script_seed)
+        scene = sample_scene(world, rng)
+        yield Clip(f"{split}-{index:04d}", scene, clip_seed, ask(world, scene, rng))
+
+
+def records(clip: Clip, families: Sequence[str] | None = None, *, reply: bool) -> Iterator[dict]:
+    """The questions about a clip as JSON objects of ``data.sources.qa``."""
+    for asked in clip.asked:
+        if families is None or asked.family in families:
+            question = asked.question
+            record: dict[str, Any] = {
+                "id": f"{clip.name}-{asked.family}",
+                "video": f"videos/{clip.name}.mp4",
+                "system": SYSTEM,
+                "question": question.text,
+                "options": list(question.options),
+                "answer": question.answer,
+                "kind": question.kind,
+                "category": question.category,
+                "audio_cues": question.sound,
+                "hint": question.hint,
+            }
+            if not question.options:
+                del record["options"]
+            yield record | ({"response": asked.reply} if reply else {})
+
+
+def _fill(
+    files: SoundWorldFiles,
+    world: SoundWorld,
+    counts: dict[str, int],
+    seed: int,
+    shown: Path | None,
+) -> None:
+    files.videos.mkdir()
+    with Progress(disable=shown is None) as bar:
+        task = bar.add_task(f"world in {shown}", total=sum(counts.values()))
+        for split in SPLITS:
+            made = []
+            for clip in clips(world, split, counts[split], seed):
+                draw_clip(files.videos / f"{clip.name}.mp4", world, clip.scene, clip.seed)
+                made.append(clip)
+                bar.advance(task)
+            _write(files.sft(split), made, reply=True)
+            if split == "test":
+                _write(files.qa_test, made, reply=False)
+                continue
+            _write(files.rl(), made, reply=False)
+            for stage, families in STAGES.items():
+                _write(files.rl(stage), made, families, reply=False)
+
+
+def _write(
+    path: Path, made: Iterable[Clip], families: Sequence[str] | None = None, *, reply: bool
+) -> None:
+    with open(path, "w", encoding="utf-8") as out:
+        for clip in made:
+            for record in records(clip, families, reply=reply):
+                out.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _generate(out: str, world: SoundWorld, **sizes: int) -> Path:
+    return generate(out, world, **sizes).root
+
+
+def _draw_sheets(root: Path, count: int) -> None:
+    """Contact sheets of the first held-out questions under ``sheets/``."""
+    if count > 0:
+        from turnwise_jax.worlds.sounddraw import draw_sheets  # matplotlib is slow to import
+
+        draw_sheets(SoundWorldFiles(root).sft("test"), root / "sheets", count)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Makes a set from the command line; bad settings end in one line and status 2."""
+    return run(
+        argv,
+        prog="python -m turnwise_jax.worlds.soundworld",
+        worlds=SOUNDWORLDS,
+        generate=_generate,
+        draw_sheets=_draw_sheets,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
