@@ -2,9 +2,10 @@
 
 ``predictions``  the JSON-lines form of finished dialogues
 ``generate``     a policy run over dialogues, resumable item by item
-``controls``     silence, speaking always, another video's frames
+``controls``     silence, speaking always, another video's media, nothing to hear, nothing to see
 ``scoring``      eq. 1, prefix scores and credit of finished dialogues
 ``streaming``    the report on dialogues with annotated reply windows
+``qa``           the report on questions with one answer each
 ``bootstrap``    averages over dialogues with intervals over videos
 ``report``       what every benchmark takes and returns
 ``run``          a whole evaluation from its ``config``
@@ -16,6 +17,6 @@ and one line here.
 
 from __future__ import annotations
 
-from turnwise_jax.eval import streaming
+from turnwise_jax.eval import qa, streaming
 
-BENCHMARKS = {"streaming": streaming}
+BENCHMARKS = {"streaming": streaming, "qa": qa}
