@@ -10,7 +10,6 @@ A turn may have a sound: ``<audio>`` after its pictures, and in ``audios`` an en
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from turnwise_jax.data.sources.fields import (
     sound_reference,
     user_content,
 )
+from turnwise_jax.data.sources.json_lines import UNREADABLE, read_rows, write_rows
 from turnwise_jax.errors import InputError
 
 PATTERN = "*.jsonl"  # what its files are called
@@ -36,7 +36,7 @@ def rows(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Raw records, one for each line that is not blank.
 
-    A line that is not a JSON object comes as ``{"unreadable": reason}``, which ``parse`` refuses.
+    A line that is not a JSON object comes as ``{UNREADABLE: reason}``, which ``parse`` refuses.
 
     Raises:
       InputError: the file is missing or not text, or ``user_turns`` is given, which this format
@@ -44,18 +44,7 @@ def rows(
     """
     if user_turns is not None:
         raise InputError("this format has no file of user turns", file=user_turns)
-    try:
-        with open(path, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    row = _json_object(line)
-                    metadata = row.get("metadata")
-                    question = metadata.get("question_id") if isinstance(metadata, dict) else None
-                    yield (question if isinstance(question, str) else f"line {number}"), row
-    except FileNotFoundError as error:
-        raise InputError("no such file", file=path) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"not readable as text: {error}", file=path) from error
+    return read_rows(path, _question_id)
 
 
 def parse(
@@ -72,8 +61,8 @@ def parse(
       InputError: names file, record and field.
     """
     fields = Fields(file, name)
-    if "unreadable" in row:
-        raise InputError(row["unreadable"], file=file, record=name)
+    if UNREADABLE in row:
+        raise InputError(row[UNREADABLE], file=file, record=name)
     images = [
         fields.frame(raw.get("path") if isinstance(raw, dict) else raw, f"images[{index}]", root)
         for index, raw in enumerate(fields.sequence(row.get("images") or [], "images"))
@@ -106,21 +95,12 @@ def write(
     Raises:
       InputError: a dialogue with an open turn, or that the format cannot hold.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "w", encoding="utf-8") as out:
-        for dialogue in dialogues:
-            out.write(json.dumps(_row(dialogue, path, root), ensure_ascii=False) + "\n")
-    os.replace(partial, path)
+    write_rows((_row(dialogue, Path(path), root) for dialogue in dialogues), path)
 
 
-def _json_object(line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        return {"unreadable": f"not JSON: {error}"}
-    return row if isinstance(row, dict) else {"unreadable": "not a JSON object"}
+def _question_id(row: dict[str, Any]) -> Any:
+    metadata = row.get("metadata")
+    return metadata.get("question_id") if isinstance(metadata, dict) else None
 
 
 def _times(fields: Fields, given: Any, frames: Sequence[Sequence[Frame]]) -> list[float]:

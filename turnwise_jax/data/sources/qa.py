@@ -81,9 +81,7 @@ def parse(
     question = read_question(fields, row)
     system = row.get("system")
     system = THINK_SYSTEM if system is None else fields.text(system, "system")
-    reply = row.get("response")
-    if reply is not None and not fields.text(reply, "response").strip():
-        fields.fail("response", "is empty; leave it out where the policy answers")
+    reply = None if row.get("response") is None else _reply(fields, row["response"])
     media = read_media(
         fields,
         video=row.get("video"),
@@ -164,6 +162,12 @@ def write(
     write_rows((_row(dialogue, Path(path), root) for dialogue in dialogues), path)
 
 
+def _reply(fields: Fields, value: Any) -> str:
+    if not fields.text(value, "response").strip():
+        fields.fail("response", "is empty; leave it out where the policy answers")
+    return value
+
+
 def _video(
     fields: Fields,
     video: Any,
@@ -209,7 +213,7 @@ def _length(fields: Fields, path: str, field: str) -> float:
 
 def _part(fields: Fields, span: tuple[Any, Any], length: float) -> tuple[float, float]:
     """(start, end) in seconds of media that last ``length``; None stands for their ends."""
-    start = 0.0 if span[0] is None else fields.number(span[0], "start")
+    start = 0.0 if span[0] is None else _exact(fields.number(span[0], "start"))
     end = length if span[1] is None else fields.number(span[1], "end")
     if not 0 <= start < length:
         fields.fail("start", f"must lie in the {length:.2f} s of the media, got {start:g}")
@@ -218,11 +222,16 @@ def _part(fields: Fields, span: tuple[Any, Any], length: float) -> tuple[float, 
     return start, min(end, length)
 
 
+def _exact(start: float) -> float:
+    """A start in whole microseconds: what can be told again from the times of the frames."""
+    return round(start, 6) + 0.0  # no -0.0
+
+
 def _row(dialogue: Dialogue, path: Path, root: str | os.PathLike[str]) -> dict[str, Any]:
     fields = Fields(str(path), dialogue.id)
     question = dialogue.question
-    if question is None or len(dialogue.turns) != 1:
-        fields.fail("turns", "this format holds one turn with a question")
+    if question is None or len(dialogue.turns) != 1 or dialogue.windows or dialogue.history:
+        fields.fail("turns", "this format holds one turn with a question, no windows, no history")
     turn = dialogue.turns[0]
     if turn.text != user_text(question):
         fields.fail("turns[0].text", "is not the question and its options, one a line")
@@ -230,14 +239,15 @@ def _row(dialogue: Dialogue, path: Path, root: str | os.PathLike[str]) -> dict[s
         fields.fail("system", "this format needs a system text")
     row: dict[str, Any] = {"id": dialogue.id, **_media_row(fields, turn, root)}
     row |= {"question": question.text, **_options_row(question), "kind": question.kind}
-    extra = {
-        "category": question.category,
-        "audio_cues": question.sound,
-        "hint": question.hint,
-        "system": None if dialogue.system == THINK_SYSTEM else dialogue.system,
-        "response": turn.reply,
-    }
-    return row | {name: value for name, value in extra.items() if value not in (None, "")}
+    texts = {"category": question.category, "audio_cues": question.sound, "hint": question.hint}
+    row |= {name: value for name, value in texts.items() if value}
+    if read_question(fields, row) != question:
+        fields.fail("question", "has blanks around its texts, which this format does not keep")
+    if dialogue.system != THINK_SYSTEM:
+        row["system"] = dialogue.system
+    if turn.reply is not None:
+        row["response"] = _reply(fields, turn.reply)
+    return row
 
 
 def _options_row(question: Question) -> dict[str, Any]:
@@ -260,8 +270,12 @@ def _media_row(fields: Fields, turn: Turn, root: str | os.PathLike[str]) -> dict
         row["video"] = image_reference(Frame(turn.frames[0].path), root)
     elif turn.frames:
         row["images"] = [image_reference(frame, root) for frame in turn.frames]
+    if sound is None and "video" in row:
+        return row | {"start": start, "end": turn.time}
     if sound is None:
-        return row | {"start": start, "end": turn.time} if "video" in row else row
+        if turn.time:
+            fields.fail("turns[0].time", f"must be 0 without video and sound, got {turn.time:g}")
+        return row
     if "video" not in row or sound.path != turn.frames[0].path:
         row["audio"] = image_reference(Frame(sound.path), root)
     if sound.end != turn.time or ("video" in row and sound.start != start):
@@ -275,15 +289,9 @@ def _clip_start(fields: Fields, turn: Turn) -> float:
     paths = {frame.path for frame in turn.frames}
     if len(paths) > 1 or len(times) < len(turn.frames):
         fields.fail("turns[0].frames", "this format's video is one file")
-    guess = times[0] + times[-1] - turn.time
-    guesses = [turn.audio.start] if turn.audio else []
-    guesses += [*(round(guess, digits) for digits in (3, 6, 9)), guess]
-
-    def error(start: float) -> float:
-        even = spread(start, turn.time, len(times))
-        return max(abs(time - other) for time, other in zip(times, even, strict=True))
-
-    start = min(guesses, key=error)
-    if error(start) > _CLOSE or not 0 <= start < turn.time:
+    start = _exact(times[0] + times[-1] - turn.time)
+    even = spread(start, turn.time, len(times))
+    error = max(abs(time - other) for time, other in zip(times, even, strict=True))
+    if error > _CLOSE or not 0 <= start < turn.time:
         fields.fail("turns[0].frames", "are not spread evenly over a clip that ends with the turn")
     return start

@@ -18,12 +18,16 @@ from turnwise_jax.data.sources.fields import Fields
 _ALIASES = {
     **dict.fromkeys(("mc", "mcq", "multi choice", "multiplechoice", "choice"), "multiple_choice"),
     **dict.fromkeys(("numerical", "number", "regression", "counting", "count"), "numeric"),
-    **dict.fromkeys(("freeform", "free text", "open", "open ended", "openended"), "free_form"),
-    **dict.fromkeys(("exact match", "code"), "exact"),
+    **dict.fromkeys(("freeform", "free text", "open ended", "descriptive"), "free_form"),
+    **dict.fromkeys(("exact match", "code", "default"), "exact"),
+    "text recognition": "ocr",
     **{kind.replace("_", " "): kind for kind in QUESTION_KINDS},
 }
 _LABELLED = re.compile(r"\s*\(?([A-Za-z])[.):：、]\)?\s*(.*?)\s*", re.DOTALL)
 _LETTER = re.compile(r"\s*\(?([A-Za-z])\)?[.:：、]?\s*")
+# how a text may list options: the sign before each letter and the one after it
+_LISTED = ((r"\(", r"\)"), ("", r"[.、]"), ("", r"\)"), ("", "[:：]"))
+_HEADING = re.compile(r"\s*\b(options|choices)\s*[:：]?\s*$", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+−]?((\d{1,3}(,\d{3})+|\d+)(\.\d*)?|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 _NUMBER_WORDS = re.compile(r"\b(zero|one|two|three|four|five|six|seven|eight|nine|ten)\b")
 
@@ -84,17 +88,21 @@ def read_options(fields: Fields, value: Any, field: str) -> tuple[str, ...]:
     """
     if value is None or value == [] or value == {}:
         return ()
-    if isinstance(value, dict):
-        letters = [key.strip().strip("().:").upper() for key in value]
-        texts = [_option(fields, text, f"{field}.{key}") for key, text in value.items()]
-        if sorted(letters) != list(ascii_uppercase[: len(letters)]):
-            fields.fail(field, f"must have the letters A, B, C..., got {', '.join(value)}")
-        return _in_order(letters, texts)
-    entries = enumerate(fields.sequence(value, field))
-    given = [_option(fields, text, f"{field}[{index}]") for index, text in entries]
-    if not 2 <= len(given) <= len(ascii_uppercase):
-        fields.fail(field, f"must hold 2 to {len(ascii_uppercase)} options, got {len(given)}")
-    return without_letters(given)
+    if not isinstance(value, dict):
+        entries = enumerate(fields.sequence(value, field))
+        texts = [_filled(fields, entry, f"{field}[{index}]") for index, entry in entries]
+        return without_letters(_enough(fields, field, texts))
+    letters = [key.strip().strip("().:").upper() for key in value]
+    texts = [_filled(fields, text, f"{field}.{key}") for key, text in value.items()]
+    if sorted(letters) != list(ascii_uppercase[: len(letters)]):
+        fields.fail(field, f"must have the letters A, B, C..., got {', '.join(value)}")
+    return _in_order(letters, _enough(fields, field, texts))
+
+
+def _enough(fields: Fields, field: str, texts: list[str]) -> list[str]:
+    if not 2 <= len(texts) <= len(ascii_uppercase):
+        fields.fail(field, f"must hold 2 to {len(ascii_uppercase)} options, got {len(texts)}")
+    return texts
 
 
 def without_letters(given: Sequence[str]) -> tuple[str, ...]:
@@ -106,13 +114,49 @@ def without_letters(given: Sequence[str]) -> tuple[str, ...]:
     return _in_order(letters, [match[2] for match in matches if match])
 
 
+def options_in(text: str) -> tuple[str, tuple[str, ...]]:
+    """(text before the options, the options) of a text that lists them; (text, ()) if none does.
+
+    They may stand one a line or one after the other, as ``A. x``, ``A) x``, ``(A) x`` or ``A: x``.
+    """
+    for place in (r"^[ \t]*", r"(?<!\S)"):
+        for before, after in _LISTED:
+            marks = _marks(text, [rf"{place}{before}{x}{after}\s*" for x in ascii_uppercase])
+            if len(marks) >= 2:
+                ends = [*(mark.start() for mark in marks[1:]), len(text)]
+                options = [
+                    text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)
+                ]
+                if not any("\n" in option for option in options[:-1]):
+                    options[-1] = options[-1].split("\n")[0].strip()
+                if all(options):
+                    return _HEADING.sub("", text[: marks[0].start()]).strip(), tuple(options)
+    return text, ()
+
+
+def _marks(text: str, patterns: Sequence[str]) -> list[re.Match[str]]:
+    """Where the patterns follow each other in a text, up to the first that does not."""
+    marks: list[re.Match[str]] = []
+    for pattern in patterns:
+        found = re.compile(pattern, re.MULTILINE).search(text, marks[-1].end() if marks else 0)
+        if not found:
+            break
+        marks.append(found)
+    return marks
+
+
+def bare_letter(text: Any) -> str | None:
+    """The letter of an answer such as "b" or "(B)." that is nothing else."""
+    match = _LETTER.fullmatch(text) if isinstance(text, str) else None
+    return match[1].upper() if match else None
+
+
 def meant(answer: str, options: Sequence[str]) -> set[str]:
     """The letters of all options that an answer may mean."""
     plain = _plain(answer)
     letters = {ascii_uppercase[i] for i, option in enumerate(options) if _plain(option) == plain}
     known = ascii_uppercase[: len(options)]
-    if match := _LETTER.fullmatch(answer):
-        letters |= {match[1].upper()} & set(known)
+    letters |= {bare_letter(answer)} & set(known)
     if match := _LABELLED.fullmatch(answer):
         index = known.find(match[1].upper())
         if index >= 0 and _plain(options[index]) == _plain(match[2]):
@@ -142,13 +186,9 @@ def checked_answer(
 
 def joined_text(fields: Fields, value: Any, field: str) -> str:
     """Text, or a list of texts joined by newlines; "" for nothing."""
-    if value is None:
-        return ""
-    return (
-        "\n".join(fields.texts(value, field))
-        if isinstance(value, list)
-        else fields.text(value, field)
-    )
+    if isinstance(value, list):
+        return "\n".join(fields.texts(value, field))
+    return "" if value is None else fields.text(value, field)
 
 
 def is_number(text: str) -> bool:
@@ -172,13 +212,11 @@ def _answer_text(fields: Fields, value: Any, field: str) -> str:
         if not value:
             fields.fail(field, "holds no accepted answer")
         value, field = value[0], f"{field}[0]"
-    text = _text_or_number(fields, value, field).strip()
-    if not text:
-        fields.fail(field, "is empty")
-    return text
+    return _filled(fields, value, field)
 
 
-def _option(fields: Fields, value: Any, field: str) -> str:
+def _filled(fields: Fields, value: Any, field: str) -> str:
+    """Text or a number as text, without blanks around it, not empty."""
     text = _text_or_number(fields, value, field).strip()
     if not text:
         fields.fail(field, "is empty")
