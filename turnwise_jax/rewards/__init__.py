@@ -1,13 +1,27 @@
-"""Text becomes numbers: what a rollout said is judged here, and summed up by `kernels.scoring`.
+"""Text becomes numbers: what a rollout said is judged here.
+
+Streaming replies, summed up by `kernels.scoring`:
 
 ``plan``           a trajectory as text; what a reward knows before a judge is asked
 ``quality``        judged quality of replies inside reply windows
 ``repetition``     replies that only say what was said before
 ``shared_prefix``  replies that begin like an earlier one
 ``trajectory``     `score_trajectories`: a batch of trajectories as the kernels' arrays
-``judges``         who reads the texts: a rule, a language model, a cache before either
 
-A new reward is one file and one line in ``REWARDS``: a function from a trajectory to a `plan.Plan`.
+Answers to questions:
+
+``answers``           the reasoning and the final answer of a reply
+``answer_format``     whether a reply keeps to the form of both
+``accuracy``          what a final answer is worth; by way of ``choices``, ``numbers``, ``overlap``
+``self_consistency``  agreement with the majority of a prompt's answers
+``stepwise``          what a judge of the reasoning is asked
+``qa``                `score_answers`: a batch of rollouts as terms, and their weighted total
+
+``asking``  a batch's questions to a judge, in one call
+``judges``  who reads the texts: a rule, a language model, a cache before either
+
+A new reward of trajectories is one file and one line in ``REWARDS``: a function from a trajectory
+to a `plan.Plan`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a final answer is worth against the truth, 0 to 1, by the kind of its question (paper 3.4).
+"""What a final answer is worth against the truth, 0 to 1, by the kind of its question (AVATAR).
 
 ``multiple_choice``  1 if it names the right option (`choices`), else 0
 ``numeric``          eq. 8, 1 - min(1, |a - t| / |t|), on the number in it (`numbers`)

@@ -1,4 +1,4 @@
-"""Judges answer the two questions of the reward that need reading (`protocol.Request`).
+"""Judges answer the questions of the rewards that need reading (`protocol.Request`).
 
 ``protocol``  requests, what a judge is, how its work is counted
 ``rule``      deterministic key-point rule for the embedded world
@@ -12,7 +12,7 @@ A new judge is one file and one line in ``JUDGES``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnwise_jax.errors import InputError
@@ -62,13 +62,17 @@ def judge_fields() -> dict[str, Any]:
     }
 
 
-def make_judge(config: Mapping[str, Any]) -> RuleJudge | OpenAIJudge | CachedJudge:
+def make_judge(
+    config: Mapping[str, Any], picture: Callable[[str], bytes] | None = None
+) -> RuleJudge | OpenAIJudge | CachedJudge:
     """The judge of a config.
 
     ``kind`` names it in ``JUDGES``; ``cache``, a path, wraps it in a `CachedJudge`; every other
     field is an argument of its class. So that one config can hold the settings of every kind,
     fields of *other* kinds are passed over, and None or an empty string counts as not given. A
     field that no judge has, an unknown kind, a missing or impossible value: InputError.
+
+    ``picture`` gives judges that look at frames the JPEG file of one by its name (`Request`).
     """
     fields = {name: _plain(config[name]) for name in config}
     kind, cache = fields.pop("kind", None), fields.pop("cache", None)
@@ -83,12 +87,16 @@ def make_judge(config: Mapping[str, Any]) -> RuleJudge | OpenAIJudge | CachedJud
     for name, parameter in known[kind].items():
         if parameter.default is inspect.Parameter.empty and name not in given:
             raise InputError(f"is needed for kind {kind!r}", field=f"judge.{name}")
+    if picture is not None and "picture" in inspect.signature(JUDGES[kind]).parameters:
+        given["picture"] = picture
     judge = JUDGES[kind](**given)
     return CachedJudge(judge, cache) if cache else judge
 
 
 def _arguments(judge: type) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(judge).parameters)
+    """The parameters of `judge` that a config can hold."""
+    parameters = inspect.signature(judge).parameters
+    return {name: parameter for name, parameter in parameters.items() if name != "picture"}
 
 
 def _plain(value: Any) -> Any:

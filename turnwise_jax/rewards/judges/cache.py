@@ -1,9 +1,10 @@
 """Answers of a judge kept in a file, so that no question is paid for twice.
 
 The file is JSON lines, appended to and never rewritten. A line is ``{"key": ..., "score": ...,
-"judge": ..., "kind": ..., "question": ..., "answer": ..., "previous": ..., "reply": ...}``: the key
-is the SHA-256 of all that the judge saw (`CacheableJudge.seen`: model, prompt version, full prompt
-text, sampling settings), the rest is there to be read.
+"judge": ..., "kind": ..., "question": ..., "answer": ..., "previous": ..., "reply": ...}``, and for
+some kinds further fields of the request: the key is the SHA-256 of all that the judge saw
+(`CacheableJudge.seen`: model, prompt version, full prompt text, sampling settings), the rest is
+there to be read.
 
 *Crash safety.* Each answer is written when it comes, by one ``write`` to a file opened for append;
 a process killed at any moment leaves at worst one torn last line. It is skipped when read, and the
@@ -122,7 +123,7 @@ class CachedJudge(Closing):
                 os.fsync(self._fd)
 
     def _store(self, key: str, request: Request, score: float) -> None:
-        record = {"key": key, "score": score, "judge": self.name, **request._asdict()}
+        record = {"key": key, "score": score, "judge": self.name, **request.fields()}
         line = json.dumps(record).encode() + b"\n"
         with self._lock:
             self._scores[key] = score

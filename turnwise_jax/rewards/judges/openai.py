@@ -11,6 +11,9 @@ What happens to a request:
 - Any other 4xx is a failure, except those that tell of a wrong setting: 401, 403, 404, 405 and
   redirects stop the run.
 - A failure is None in the result. It is a missing score, not a zero, and is not cached.
+- A stepwise request shows its frames as JPEG pictures (``data:`` addresses of base64), if the judge
+  was given a ``picture`` function; it is taken to show the same for the same name, so that frames
+  are cached by name. Each is made once while it is in use, one at a time.
 
 Three more things stop the run with one clear line, since a policy must not be trained on the
 silence of its judge: no connection was ever made; a whole ``ask`` of several requests went without
@@ -19,15 +22,17 @@ a response and so did all before it; ``give_up_after`` requests failed in a row,
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import email.utils
+import functools
 import json
 import logging
 import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
@@ -41,6 +46,7 @@ _log = logging.getLogger(__name__)
 _FATAL = frozenset({401, 403, 404, 405})
 _AGAIN = frozenset({408, 425, 429})
 _RESERVED = frozenset({"model", "messages", "stream", "n"})
+_PICTURES_KEPT = 256
 
 
 class _Failure(NamedTuple):
@@ -65,6 +71,8 @@ class OpenAIJudge(Closing):
       levels: 5 for scores 0..4 (the reward), 3 for 0..2 (the benchmark).
       extra_body: further fields of the request; None removes one of ours
         (``{"max_tokens": None, "max_completion_tokens": 2048}``).
+      picture: JPEG file of a frame by its name (`Request`), InputError if there is none. Without
+        it the judge sees no frames.
 
     ``counters`` counts (kind, "retried"). Close the judge, or use it as a context manager.
     """
@@ -84,6 +92,7 @@ class OpenAIJudge(Closing):
         max_tokens: int = 2048,
         levels: int = 5,
         extra_body: Mapping[str, Any] | None = None,
+        picture: Callable[[str], bytes] | None = None,
     ):
         _check_counts(concurrency=concurrency, give_up_after=give_up_after, max_tokens=max_tokens)
         _check_counts(least=0, retries=retries)
@@ -98,7 +107,9 @@ class OpenAIJudge(Closing):
         self._url, self._shown_url = _endpoint(url)
         self._settings = _settings(max_tokens, extra_body)
         self._key_env, self._key = api_key_env, _api_key(api_key_env)
+        self._address = None if picture is None else _addresses(picture)
         self._lock = threading.Lock()
+        self._picture_lock = threading.Lock()
         self._counters: Counter[tuple[str, str]] = Counter()
         self._connected = self._responded = False
         self._failed_in_a_row, self._last_reason, self._not_before = 0, "", 0.0
@@ -123,8 +134,10 @@ class OpenAIJudge(Closing):
         self._client.close()
 
     def seen(self, request: Request) -> Mapping[str, Any]:
-        """The request's body and the version of prompt and parse rule; neither address nor key."""
-        return {"prompt_version": prompts.PROMPT_VERSION, **self._body(request)}
+        """The request's body, frames by name, and the version of prompt and parse rule; neither
+        address nor key."""
+        shown = () if self._address is None else request.frames
+        return {"prompt_version": prompts.version(request.kind), **self._body(request, shown)}
 
     def ask(
         self, requests: Sequence[Request], on_answer: OnAnswer | None = None
@@ -148,12 +161,19 @@ class OpenAIJudge(Closing):
             raise self._unusable(f"none of {len(requests)} requests succeeded: {self._last_reason}")
         return answers
 
-    def _body(self, request: Request) -> dict[str, Any]:
+    def _body(self, request: Request, pictures: Sequence[str]) -> dict[str, Any]:
         return {
             "model": self.name,
-            "messages": prompts.messages(request, self.levels),
+            "messages": prompts.messages(request, self.levels, pictures),
             **self._settings,
         }
+
+    def _pictures(self, request: Request) -> list[str]:
+        """Addresses of the frames that the judge is shown."""
+        if self._address is None:
+            return []
+        with self._picture_lock:
+            return [self._address(frame) for frame in request.frames]
 
     def _answer(self, request: Request, stop: threading.Event) -> float | None:
         """One request to its end; the first that finds the judge unusable calls off the others."""
@@ -165,7 +185,7 @@ class OpenAIJudge(Closing):
 
     def _pursue(self, request: Request, stop: threading.Event) -> float | None:
         """Calls, waits and parsing. None for a failure or when called off."""
-        body = json.dumps(self._body(request)).encode()
+        body = json.dumps(self._body(request, self._pictures(request))).encode()
         for attempt in range(self.retries + 1):
             if attempt:
                 with self._lock:
@@ -270,6 +290,16 @@ def retry_after(value: str | None, now: float) -> float:
     with contextlib.suppress(ValueError):
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - now)
     return 0.0
+
+
+def _addresses(picture: Callable[[str], bytes]) -> Callable[[str], str]:
+    """``data:`` addresses of what `picture` gives, the latest ones kept."""
+
+    @functools.lru_cache(_PICTURES_KEPT)
+    def address(frame: str) -> str:
+        return "data:image/jpeg;base64," + base64.b64encode(picture(frame)).decode()
+
+    return address
 
 
 def _reason(error: httpx.HTTPError) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
-Kind = Literal["quality", "repetition"]
-KINDS: tuple[Kind, ...] = ("quality", "repetition")
+Kind = Literal["quality", "repetition", "stepwise"]
+KINDS: tuple[Kind, ...] = ("quality", "repetition", "stepwise")
 
 
 class Request(NamedTuple):
@@ -16,6 +16,9 @@ class Request(NamedTuple):
 
     ``kind="quality"``: how well does ``reply`` answer ``question``, given the reference ``answer``?
     ``kind="repetition"``: does ``previous`` already hold *all* information of ``reply``?
+    ``kind="stepwise"``: how well is ``reasoning``, which led to the final answer ``reply``,
+    grounded in what is heard (``sound``, a caption) and seen (``frames``), given the true
+    ``answer``? A frame is ``path#t=seconds`` of a video, or the path of an image.
     Fields that the kind does not use are empty.
     """
 
@@ -24,6 +27,15 @@ class Request(NamedTuple):
     answer: str = ""
     previous: str = ""
     reply: str = ""
+    sound: str = ""
+    reasoning: str = ""
+    frames: tuple[str, ...] = ()
+
+    def fields(self) -> dict[str, Any]:
+        """The fields by name, those of the stepwise kind only for it: keys and lines of caches that
+        are older than it stay as they were."""
+        count = len(self) if self.kind == "stepwise" else self._fields.index("sound")
+        return dict(list(self._asdict().items())[:count])
 
 
 OnAnswer = Callable[[int, float | None], None]
@@ -39,7 +51,8 @@ class Judge(Protocol):
     def ask(self, requests: Sequence[Request]) -> list[float | None]:
         """One answer per request, in order.
 
-        Quality: 0 to ``levels - 1``; repetition: 1 yes, 0 no; None: the judge failed.
+        Quality: 0 to ``levels - 1``; repetition: 1 yes, 0 no; stepwise: 0 to 1; None: the judge
+        failed.
         """
         ...
 
@@ -98,25 +111,29 @@ class JudgeStats:
 
     quality: Counts = field(default_factory=Counts)
     repetition: Counts = field(default_factory=Counts)
+    stepwise: Counts = field(default_factory=Counts)
     seconds: float = 0.0
 
     @property
     def total(self) -> Counts:
-        return self.quality + self.repetition
+        return self.quality + self.repetition + self.stepwise
 
     def __add__(self, other: JudgeStats) -> JudgeStats:
         return JudgeStats(
             self.quality + other.quality,
             self.repetition + other.repetition,
+            self.stepwise + other.stepwise,
             self.seconds + other.seconds,
         )
 
     def as_dict(self) -> dict[str, float]:
-        """Flat names for a metrics log: ``asked``, ``quality_asked``, ..., ``seconds``."""
+        """Flat names for a metrics log: ``asked``, ``quality_asked``, ..., ``seconds``; those of
+        the stepwise judge only if it was asked."""
+        parts = {"": self.total, "quality_": self.quality, "repetition_": self.repetition}
+        if self.stepwise != Counts():
+            parts["stepwise_"] = self.stepwise
         out: dict[str, float] = {"seconds": self.seconds}
-        for prefix, counts in (
-            ("", self.total), ("quality_", self.quality), ("repetition_", self.repetition)
-        ):  # fmt: skip
+        for prefix, counts in parts.items():
             for name in Counts.__slots__:
                 out[prefix + name] = float(getattr(counts, name))
         return out

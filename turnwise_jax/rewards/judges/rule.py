@@ -27,6 +27,17 @@ irrelevant or contradicted. An empty reference has no key points and is answered
 repetitive if each of its statements has all its key points within *one* statement of the previous
 text. (Pooling the words of all earlier replies would call "The red circle leaves." old once a red
 circle had appeared and a blue square had left.) A reply without key points says nothing new: yes.
+
+**Stepwise.** The mean of up to three shares, each of key points that the reasoning names:
+
+    heard   of the sound caption
+    true    of the true answer
+    place   of the words for a place (``PLACES``) in caption and answer, less one such word for each
+            place that the reasoning names and they do not; not below 0
+
+A share of nothing is left out; without any the score is 0. A number word and its digits are one key
+point ("2" = "two"); "yes", "no" and the letter of an option ("B. red") are none, and the mark of a
+change is left off. The frames and the final answer are not looked at: the reasoning is scored.
 """
 
 from __future__ import annotations
@@ -37,6 +48,7 @@ from typing import Any
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges.protocol import Closing, OnAnswer, Request
+from turnwise_jax.rewards.numbers import WORD_VALUES
 
 # fmt: off
 STOP_WORDS = frozenset({
@@ -47,10 +59,16 @@ STOP_WORDS = frozenset({
 })
 # fmt: on
 CHANGES = frozenset({"turn", "become", "change"})
-RULE_VERSION = 1
+PLACES = frozenset(
+    {"left", "right", "top", "bottom", "middle", "center", "centre", "upper", "lower"}
+)
+RULE_VERSION = 1  # of quality and repetition
+STEPWISE_VERSION = 1
 
 _WORD = re.compile(r"[^\W_]+")
 _STATEMENT_END = re.compile(r"[.!?;\n]+")
+_DIGITS = {word: f"{value:g}" for word, value in WORD_VALUES.items()}
+_OPTION_LETTER = re.compile(r"\A\s*[A-Z][.)]\s+")
 
 
 def key_points(text: str) -> frozenset[str]:
@@ -83,7 +101,10 @@ class RuleJudge(Closing):
         self.levels = levels
 
     def seen(self, request: Request) -> Mapping[str, Any]:
-        return {"rule": RULE_VERSION, "levels": self.levels, "request": list(request)}
+        fields = list(request.fields().values())
+        if request.kind == "stepwise":
+            return {"stepwise_rule": STEPWISE_VERSION, "request": fields}
+        return {"rule": RULE_VERSION, "levels": self.levels, "request": fields}
 
     def ask(
         self, requests: Sequence[Request], on_answer: OnAnswer | None = None
@@ -98,6 +119,8 @@ class RuleJudge(Closing):
     def _answer(self, request: Request) -> float:
         if request.kind == "repetition":
             return float(repeats(request.reply, request.previous))
+        if request.kind == "stepwise":
+            return grounding(request.reasoning, request.sound, request.answer)
         score = quality(request.reply, request.answer)
         return float(score) if self.levels == 5 else float((0, 0, 1, 2, 2)[score])
 
@@ -119,3 +142,21 @@ def repeats(reply: str, previous: str) -> bool:
     """Whether `previous` already holds all that `reply` states."""
     known = statements(previous)
     return all(any(new <= old for old in known) for new in statements(reply))
+
+
+def grounding(reasoning: str, sound: str, answer: str) -> float:
+    """Stepwise score, 0 to 1, of `reasoning` against the sound caption and the true answer."""
+    said = _grounds(reasoning)
+    heard, true = _grounds(sound), _grounds(_OPTION_LETTER.sub("", answer))
+    places = (heard | true) & PLACES
+    shares = [len(wanted & said) / len(wanted) for wanted in (heard, true) if wanted]
+    if places:
+        net = len(places & said) - len((said & PLACES) - places)
+        shares.append(max(0.0, net / len(places)))
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _grounds(text: str) -> frozenset[str]:
+    """Key points of `text` as the stepwise rule compares them."""
+    points = (point.removeprefix(">") for point in key_points(text))
+    return frozenset(_DIGITS.get(point, point) for point in points) - {"yes", "no"}
