@@ -117,7 +117,7 @@ def chosen_letter(fields: Fields, value: Any, field: str, options: Sequence[str]
 
 
 def chosen_text(fields: Fields, value: Any, field: str, options: Sequence[str]) -> str:
-    """The truth of benchmarks that give the right option's text: the letter of the first such one."""
+    """The truth of benchmarks that give the right option's text: the letter of the first such."""
     text = asked(fields, value, field)
     if text not in options:
         fields.fail(field, f"must be the text of one of {len(options)} options, got {text!r}")
