@@ -23,11 +23,12 @@ ACCELERATORS = ("accel*", "vfio*", "nvidia*", "kfd", "dxg")  # device files of T
 USAGE = """usage: turnwise COMMAND [--config=FILE.py] [--config.field=value] [--flag=value]
 
 commands:
-  train     supervised fine-tuning or RL, as the config says; the same command resumes
+  train     supervised fine-tuning, RL or stages of both, as the config says; resumable
   eval      run a checkpoint over a set of dialogues, or score predictions made before
   rollout   stream any video file through any checkpoint and print its decisions
   score     reward terms, prefix scores and turn advantages of dialogues in a JSONL file
   convert   training checkpoints to Hugging Face directories, those to Orbax and back
+  hints     write hints for question-answering records with a teacher behind an endpoint
   compile   what a run needs of a named TPU slice: memory, operations; no TPU needed
   study     several trainings and evaluations, a table and pictures (the demo)
   world     write the embedded world's videos and records
@@ -66,6 +67,12 @@ def _convert(argv: Sequence[str]) -> None:
     convert.main(argv)
 
 
+def _hints(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import hints
+
+    hints.main(argv)
+
+
 def _study(argv: Sequence[str]) -> None:
     from turnwise_jax.cli import study
 
@@ -91,6 +98,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "rollout": _rollout,
     "score": _score,
     "convert": _convert,
+    "hints": _hints,
     "compile": _compile,
     "study": _study,
     "world": _world,
