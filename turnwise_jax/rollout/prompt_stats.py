@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turnwise_jax.data.hints import is_hinted, plain_id
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.flat_state import (
     Arrays,
@@ -20,14 +21,13 @@ from turnwise_jax.rollout.flat_state import (
     unpack_text,
 )
 
-HINT_SUFFIX = "+hint"
-
 
 @dataclass(eq=False)
 class _History:
-    """``rewards``: the newest of the window, oldest first. ``plain_next``: see `PromptStats`."""
+    """``rewards``: the newest of the window, oldest first; ``average``: theirs, None without."""
 
     rewards: deque[float]
+    average: float | None = None
     seen: int = 0
     streak: int = 0
     kl: float = 0.0
@@ -49,7 +49,6 @@ class PromptStats:
             raise InputError(f"must be at least 1, got {window}", field="window")
         self.window = window
         self._histories: dict[str, _History] = {}
-        self._averages: dict[str, float] = {}
 
     def record(
         self, prompt: str, rewards: Sequence[float], accuracies: Sequence[float], kl: float = 0.0
@@ -77,20 +76,24 @@ class PromptStats:
                 history.streak = history.streak + 1 if accuracy <= 0 else 0
         if not math.isnan(kl):
             history.kl = float(kl)
-        if prompt.endswith(HINT_SUFFIX):
-            plain = self._history(prompt.removesuffix(HINT_SUFFIX))
+        if is_hinted(prompt):
+            plain = self._history(plain_id(prompt))
             plain.plain_next = any(accuracy > 0 for accuracy in accuracies)
         else:
             history.plain_next = False
-        self._average(prompt)
+        _average(history)
 
     def average(self, prompt: str) -> float:
         """Mean of the newest rewards, 0 if there are none."""
-        return self._averages.get(prompt, 0.0)
+        return self._read(prompt).average or 0.0
 
     def averages(self) -> dict[str, float]:
         """The mean of every prompt that has one."""
-        return dict(self._averages)
+        return {
+            prompt: history.average
+            for prompt, history in self._histories.items()
+            if history.average is not None
+        }
 
     def seen(self, prompt: str) -> int:
         """Rollouts with a known reward so far, also those that left the window."""
@@ -127,7 +130,7 @@ class PromptStats:
         (size,) = unpack_ints(arrays["size"], 1)
         lengths = unpack_ints(arrays["lengths"], size)
         rewards = iter(unpack_floats(arrays["rewards"], sum(lengths)))
-        self._histories, self._averages = {}, {}
+        self._histories = {}
         for prompt, length, seen, streak, kl, plain_next in zip(
             unpack_text(arrays["prompts"]),
             lengths,
@@ -138,8 +141,9 @@ class PromptStats:
             strict=True,
         ):
             newest = deque(_take(rewards, length), self.window)
-            self._histories[prompt] = _History(newest, seen, streak, kl, bool(plain_next))
-            self._average(prompt)
+            history = _History(newest, None, seen, streak, kl, bool(plain_next))
+            _average(history)
+            self._histories[prompt] = history
 
     def _history(self, prompt: str) -> _History:
         if prompt not in self._histories:
@@ -149,11 +153,12 @@ class PromptStats:
     def _read(self, prompt: str) -> _History:
         return self._histories.get(prompt) or _History(deque())
 
-    def _average(self, prompt: str) -> None:
-        # `statistics.mean` rounds the exact mean: prompts of equal rewards tie, however many each
-        # has, and rounding errors do not part them into tiers
-        if rewards := self._histories[prompt].rewards:
-            self._averages[prompt] = statistics.mean(rewards)
+
+def _average(history: _History) -> None:
+    # `statistics.mean` rounds the exact mean: prompts of equal rewards tie, however many each has,
+    # and rounding errors do not part them into tiers
+    if history.rewards:
+        history.average = statistics.mean(history.rewards)
 
 
 def _take(values: Iterator[float], count: int) -> list[float]:

@@ -181,7 +181,7 @@ class ReplayBuffer:
         """
         self._step = max(self._step, step)
         samples = [sample for sample in self._samples if self._fresh(sample, step)]
-        if len(samples) < max(self.minimum, 1):
+        if len(samples) < self.minimum:
             return []
         tiers = np.array(self._place(samples, stats))
         chosen: list[int] = []
