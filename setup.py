@@ -54,6 +54,8 @@ setup(
             "mypy>=1.14",
             "dashscope>=1.20",
             "tiktoken>=0.8",
+            "jiwer>=3.1",
+            "rouge_score>=0.1.2",
             "nbclient>=0.10",
             "nbformat>=5.10",
             "ipykernel>=6.29",
