@@ -2,7 +2,8 @@
 
 One module per benchmark, each a source module (``data.sources``) whose records become one open turn
 with a ``Question``. A module's docstring says where its format was read, which folders it expects
-below ``data.root``, and what is taken as the category. Nothing is downloaded.
+below ``data.root``, and what is taken as the category. Nothing is downloaded. A benchmark's files
+are read one by one; where it has several, ``sources.qa.write`` makes one of them.
 """
 
 from turnwise_jax.data.sources.benchmarks import (

@@ -69,9 +69,10 @@ def _question(fields: Fields, row: dict[str, Any]) -> Question:
     match = _ANSWER.search(solution)
     truth = common.asked(fields, match[1] if match else solution, "solution")
     if kind == "judge":
-        if truth.casefold() not in ("yes", "no"):
+        said = truth.rstrip(".").capitalize()
+        if said not in ("Yes", "No"):
             fields.fail("solution", f"must be Yes or No, got {truth!r}")
-        return Question(f"{text}\n{YES_OR_NO}", truth.capitalize(), "exact", category=category)
+        return Question(f"{text}\n{YES_OR_NO}", said, "exact", category=category)
     options = read_options(fields, row.get("options"), "options")
     if kind == "multiple choice":
         letter = common.chosen_letter(fields, truth, "solution", options)

@@ -1,8 +1,8 @@
 """LVBench: videos of up to two hours, options within the question's text.
 
 Read in THUDM/LVBench, ``README.md``, ``lvbench/metrics/compute_accuracy.py`` and
-``scripts/save_video_txt.py`` (commits 518df47, dd7d99d); how options stand in the text, in several
-readers of the file. A line of ``video_info.meta.jsonl``::
+``scripts/save_video_txt.py`` (commits 518df47, dd7d99d); that options stand in the text as shown,
+in other public code that splits it. A line of ``video_info.meta.jsonl``::
 
     {"key": "<YouTube id>", "type": "...", "video_info": {...},
      "qa": [{"uid": "0", "question": "...?\\n(A) ...\\n(B) ...\\n(C) ...\\n(D) ...", "answer": "B",

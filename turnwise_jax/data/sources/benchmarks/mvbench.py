@@ -8,7 +8,8 @@ EvolvingLMMs-Lab/lmms-eval, ``lmms_eval/tasks/mvbench/utils.py`` (1ab9504). Each
      "answer": "<text of a candidate>", "start": 6.8, "end": 15.2}
 
 ``start`` and ``end`` (seconds) count in the five tasks in which the notebook heeds them. Media:
-``video/<folder of the task>``, or the same below ``video/data0613``. ``episodic_reasoning`` names
+``video/<folder of the task>``, or the same below ``video/data0613``, or below its own first folder
+once more, as archives unpacked in a folder of their name leave it. ``episodic_reasoning`` names
 folders of frames, three a second, ``00001.jpg`` and on; they are shown as one video without sound,
 two seconds a temporal patch. Category: the task, which is the file's name. One file is read at a
 time.
@@ -87,9 +88,9 @@ def parse(
         category=task,
     )
     video = common.asked(fields, row.get("video"), "video")
-    path = common.found(
-        root, [f"{top}/{_FOLDERS[task]}/{video}" for top in ("video", "video/data0613")]
-    )
+    folder = _FOLDERS[task]
+    tops = ("video", "video/data0613", f"video/{folder.split('/')[0]}")
+    path = common.found(root, [f"{top}/{folder}/{video}" for top in tops])
     if task == _FRAMES:
         media = _frame_folder(fields, row, Path(root, path), clip or ClipSpec())
     else:

@@ -8,8 +8,9 @@ Read in TencentARC/Video-Holmes, ``evaluate.py`` (commit 7745c87) and
     {"video ID": "...", "Question ID": 1, "Question Type": "SR", "Question": "...",
      "Options": {"A": "...", ..., "F": "..."}, "Answer": "A", "Explanation": "..."}
 
-Media: ``<video ID>.mp4`` in ``videos_cropped``, ``videos`` or ``video`` (the readers above name
-different folders for the same archive), heard with its own track. Category: ``Question Type``.
+Media: ``<video ID>.mp4`` in ``videos_cropped``, ``videos``, ``video`` or ``videos/videos_cropped``
+(readers name different folders for the same archive), heard with its own track. Category:
+``Question Type``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from turnwise_jax.data.sources.benchmarks import common
 from turnwise_jax.data.sources.questions import read_options
 
 PATTERN = "test_Video-Holmes.json"
-_FOLDERS = ("videos_cropped", "videos", "video")
+_FOLDERS = ("videos_cropped", "videos", "video", "videos/videos_cropped")
 
 
 def rows(
