@@ -73,7 +73,7 @@ def intervals(
     if size < 2:
         return {}
     rng = np.random.default_rng(seed)
-    draws_RV = rng.multinomial(size, np.full(size, 1.0 / size), size=resamples)
+    draws_RV = rng.multinomial(size, np.full(size, 1.0 / size), size=resamples).astype(float)
     edges = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
 
     def resampled(ratio: Ratio) -> tuple[np.ndarray, np.ndarray]:
