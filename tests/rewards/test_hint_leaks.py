@@ -26,6 +26,8 @@ LEAKS = [
     ("What matters is blue.", "Which disc sounds?", "B", SHAPES),  # "disc" is in the question
     ("It is B.", "Which shape sounds?", "B", SHAPES),
     ("The letter is (b).", "Which shape sounds?", "B", SHAPES),
+    ("It is b, of course.", "Which shape sounds?", "B", SHAPES),
+    ("Look at b)", "Which shape sounds?", "B", SHAPES),
     ("Pick option b", "Which shape sounds?", "B", SHAPES),
     ("Choose A", "Which shape sounds?", "A", SHAPES),
     ("The answer is A because it moves.", "Which shape sounds?", "A", SHAPES),
@@ -60,6 +62,7 @@ FAIR = [
     ("The answer is a shape that moves.", "Which shape sounds?", "A", SHAPES),
     ("Watch discs and squares.", "Which shape sounds?", "B", SHAPES),
     ("The red square is silent.", "Which shape sounds?", "B", SHAPES),
+    ("What matters is a sound (a short one).", "Which shape sounds?", "A", SHAPES),
     ("I would listen first.", "Which tune?", "I", NINE),
     ("Count each short tone on its own.", "How many?", "B", COUNTS),
     ("First listen, second look.", "How many?", "2", ()),

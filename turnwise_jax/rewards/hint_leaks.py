@@ -2,7 +2,7 @@
 
 A hint does if it
 
-- names an option by its letter ("(B)", "B.", "option b", a capital on its own);
+- names an option by its letter ("(b)", "B.", "option b", "is b", a capital on its own);
 - contains the answer's words one after another (of a choice: those of the right option), whatever
   their case, plural and punctuation, articles left out; in scripts without blanks, its characters;
 - holds the telling words of the answer in any order: all of them, or four fifths where there are
@@ -43,10 +43,8 @@ def leak(hint: str, question: str, answer: str, options: Sequence[str] = ()) -> 
     letter = _letter_named(hint, len(options))
     if letter:
         return f"it names option {letter}"
-    right = answer
-    if options:
-        right = options[ascii_uppercase.index(answer)]
-        wrong = [option for option in options if option != right]
+    right = options[ascii_uppercase.index(answer)] if options else answer
+    wrong = [option for option in options if option != right]
     if _contains(hint, right):
         return f'it contains "{right}"'
     if _states_number(hint, right):
@@ -55,7 +53,7 @@ def leak(hint: str, question: str, answer: str, options: Sequence[str] = ()) -> 
     held = telling & set(_words(hint))
     if telling and len(held) >= (_SHARE * len(telling) if len(telling) >= 5 else len(telling)):
         return f"its words tell the answer: {', '.join(sorted(held))}"
-    if options and wrong and all(_contains(hint, option) for option in wrong):
+    if wrong and all(_contains(hint, option) for option in wrong):
         return "it names all other options"
     return ""
 
@@ -67,9 +65,9 @@ def _letter_named(hint: str, options: int) -> str:
     letters = ascii_uppercase[:options]
     alone = "".join(letter for letter in letters if letter not in "AI")
     patterns = [
-        rf"\((?i:([{letters}]))\)",
-        rf"(?<!\w)([{letters}])[).:](?!\w)",
-        r"(?i:\b(?:option|answer|choice|letter|choose|pick|select)s?\b(?:\s+is)?\W+)"
+        rf"(?<!\w)(?i:([{letters}]))\)",
+        rf"(?<!\w)([{letters}])[.:](?!\w)",
+        r"(?i:\b(?:option|answer|choice|letter|choose|pick|select|is)s?\b(?:\s+is)?\W+)"
         rf"(?!a\s+\w)((?i:[{letters}]))(?!\w|')",
     ]
     if alone:
