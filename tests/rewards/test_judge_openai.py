@@ -13,7 +13,8 @@ import pytest
 from judge_server import JudgeServer, after, closes, drips, half, in_turn, says, sends, status
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.rewards.judges.openai import OpenAIJudge, retry_after
+from turnwise_jax.rewards.judges.client import retry_after
+from turnwise_jax.rewards.judges.openai import OpenAIJudge
 from turnwise_jax.rewards.judges.protocol import Request
 
 GRADE = Request("quality", "what moves?", "a red circle", reply="a circle")

@@ -41,9 +41,9 @@ def test_one_config_serves_every_kind():
         assert judge.levels == 3
     with make_judge(EVERY_FIELD | {"kind": "openai"}) as judge:
         assert isinstance(judge, OpenAIJudge)
-        assert (judge.name, judge.levels, judge.timeout) == ("some-model", 3, 9.0)
-        assert (judge.retries, judge.backoff, judge.max_wait) == (1, 0.5, 30.0)
-        assert judge.give_up_after == 7
+        assert (judge.name, judge.levels, judge.client.timeout) == ("some-model", 3, 9.0)
+        assert (judge.client.retries, judge.client.backoff, judge.client.max_wait) == (1, 0.5, 30.0)
+        assert judge.client.give_up_after == 7
         seen = judge.seen(Request("quality"))
     assert seen["max_tokens"] == 99
     assert seen["chat_template_kwargs"] == {"enable_thinking": False}

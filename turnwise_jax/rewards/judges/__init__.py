@@ -3,6 +3,7 @@
 ``protocol``  requests, what a judge is, how its work is counted
 ``rule``      deterministic key-point rule for the embedded world
 ``openai``    a language model behind an OpenAI-compatible endpoint
+``client``    its calls: threads, retries, when to give up; the hint teacher's too
 ``prompts``   its instructions and the reading of its answers
 ``cache``     keeps any judge's answers in a file
 
