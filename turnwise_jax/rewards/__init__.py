@@ -17,6 +17,8 @@ Answers to questions:
 ``stepwise``          what a judge of the reasoning is asked
 ``qa``                `score_answers`: a batch of rollouts as terms, and their weighted total
 
+``hint_teacher``, ``hint_leaks``  who writes hints for questions, and what such a hint may not say
+
 ``asking``  a batch's questions to a judge, in one call
 ``judges``  who reads the texts: a rule, a language model, a cache before either
 
