@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.study.config import check, run_config
+from turnwise_jax.train.curriculum import stage_config
 from turnwise_jax.train.validate import validate
 from turnwise_jax.worlds.streamworld import WorldFiles
 
@@ -42,10 +43,17 @@ def runs(path: Path) -> list[ConfigDict]:
         return []
     configs = variants(path)
     if folder != "worlds":
-        return configs
+        return [run for config in configs for run in stages(config)]
     for config in configs:
         check(config)
     return [run_config(c, name, WorldFiles(Path("world"))) for c in configs for name in c.order]
+
+
+def stages(config: ConfigDict) -> list[ConfigDict]:
+    """The runs of a curriculum; otherwise the config itself."""
+    if "stages" not in config:
+        return [config]
+    return [stage_config(config, stage) for stage in range(len(config.order))]
 
 
 def test_there_are_configs_for_every_kind_of_work():
