@@ -29,11 +29,14 @@ def load(path: Path):
 
 
 def variants(path: Path) -> list[ConfigDict]:
-    """The config as it is, and for each method if the file takes one as ``FILE.py:METHOD``."""
+    """The config as it is, and for each stage or method if the file takes one: ``FILE.py:2``."""
     get_config = load(path).get_config
-    if not inspect.signature(get_config).parameters:
-        return [get_config()]
-    return [get_config(), *(get_config(name) for name in ALGORITHMS if name != "sft")]
+    arguments = {
+        (): (),
+        ("stage",): ("1", "2", "3"),
+        ("algorithm",): tuple(name for name in ALGORITHMS if name != "sft"),
+    }[tuple(inspect.signature(get_config).parameters)]
+    return [get_config(), *map(get_config, arguments)]
 
 
 def runs(path: Path) -> list[ConfigDict]:

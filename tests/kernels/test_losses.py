@@ -42,6 +42,22 @@ def test_truncation_bounds_the_ratio_and_stops_its_gradient():
         importance_ratio(logp, logp, [True, True], truncate=0.0)
 
 
+def test_ratios_of_a_sequence_are_common_and_have_each_tokens_own_gradient():
+    logp, old = jnp.array([-1.0, -2.0, 7.0]), jnp.array([-1.5, -1.0, -jnp.inf])
+    mask = jnp.array([True, True, False])
+
+    def ratios(logp):
+        return importance_ratio(logp, old, mask, level="sequence")
+
+    whole = np.exp(0.5 - 1.0)
+    np.testing.assert_allclose(ratios(logp), [whole, whole, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(jax.jacobian(ratios)(logp), np.diag([whole, whole, 0.0]), rtol=1e-6)
+    single = importance_ratio(logp[:1], old[:1], mask[:1], level="sequence")
+    np.testing.assert_allclose(single, importance_ratio(logp[:1], old[:1], mask[:1]), rtol=1e-6)
+    with pytest.raises(ValueError, match="level"):
+        importance_ratio(logp, old, mask, level="word")
+
+
 # -- surrogate -----------------------------------------------------------------------------------
 
 

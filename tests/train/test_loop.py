@@ -53,7 +53,12 @@ class ToyCollector:
     def position(self):
         return {"taken": self.taken}
 
-    def seek(self, positions, iteration):
+    def memory(self):
+        """As long as the run, as a buffer's would be while it fills."""
+        return {"steps": np.arange(self.taken + 1, dtype=np.int32)}
+
+    def seek(self, positions, memory, iteration):
+        np.testing.assert_array_equal(memory["steps"], np.arange(iteration + 1))
         (position,) = positions
         self.taken = position["taken"]
         assert self.taken == iteration
@@ -167,7 +172,7 @@ def test_checkpoints_come_as_often_as_asked(whole):
     assert saved.steps() == [6, 7]  # of 3, 6 and the last, the newest two
     state, meta = restored(saved, 7, toy.state(("vision",)))
     toy.assert_equal(state, last)
-    assert meta.pop("frozen") == fingerprint(last.frozen)
+    assert meta.pop("frozen") == fingerprint(last)
     assert meta == {"iteration": 7, "positions": [{"taken": 7}]}
     saved.close()
 
@@ -178,7 +183,7 @@ def test_checkpoints_leave_out_what_is_frozen_and_notice_another_base(whole):
     assert not any("frozen" in str(path) for path in saved.directory.glob("7/state/**/*"))
     like = toy.state(("vision",))
     other = jax.tree.map(lambda x: x.at[(0,) * x.ndim].add(1e-6), like.frozen)
-    with pytest.raises(InputError, match=r"field 'policy.checkpoint': its frozen weights"):
+    with pytest.raises(InputError, match=r"field 'policy.checkpoint': its frozen \(or reference\) weights"):
         restored(saved, 7, like._replace(frozen=other))
     saved.close()
 

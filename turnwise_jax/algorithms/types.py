@@ -8,6 +8,15 @@ import jax
 from jax import Array
 
 
+class Mixture(NamedTuple):
+    """What a trajectory has beside where fresh and replayed ones share a batch."""
+
+    ref_logp_A: Array  # f32, under the reference policy; zeros where none is kept
+    replayed: Array  # bool[], drawn from the replay buffer
+    weight: Array  # f32[], of its surrogate in the loss; a plain mean gives every trajectory 1
+    kl_weight: Array  # f32[], of its KL term, likewise
+
+
 class Actions(NamedTuple):
     """The sampled (or given) tokens of one trajectory, padded to A."""
 
@@ -16,6 +25,7 @@ class Actions(NamedTuple):
     sampler_logp_A: Array  # f32, as recorded while sampling; zeros for given replies
     mask_A: Array  # bool, real action tokens
     turn_id_A: Array  # i32, decision turn of each token, 0..K-1
+    mixture: Mixture | None = None
 
 
 class Terms(NamedTuple):

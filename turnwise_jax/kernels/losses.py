@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike
 
 from turnwise_jax.kernels._arrays import as_bool, as_float, check_axes, check_static, hide
@@ -27,6 +27,7 @@ def importance_ratio(
     mask_T: ArrayLike,
     *,
     truncate: ArrayLike | None = None,
+    level: str = "token",
 ) -> Array:
     """Probability ratio `exp(logp - old_logp)` of current to behaviour policy, token by token.
 
@@ -34,24 +35,36 @@ def importance_ratio(
     when they were sampled. Log-ratios beyond 20 in magnitude are held there and get no gradient, so
     the result is always finite.
 
+    `level="sequence"` gives every token the ratio of the whole sequence, the product over its
+    tokens, and the gradient `ratio * grad logp` of its own log-probability. Without clipping, the
+    expected gradient over samples of the old policy is then exactly that over samples of the
+    current one, whatever mean over tokens follows; token ratios leave out what earlier and later
+    tokens have drifted, for less variance.
+
     Args:
         logp_T: f32[T] log-probabilities under the current policy.
         old_logp_T: f32[T] the same tokens under the policy that sampled them.
         mask_T: bool[T] tokens that count.
         truncate: upper bound on the ratio (truncated importance sampling), without gradient above;
             None for none.
+        level: "token" or "sequence".
 
     Returns:
         f32[T]; 1 outside the mask.
 
     Raises:
-        ValueError: wrong ranks or lengths, `truncate` not positive.
+        ValueError: wrong ranks or lengths, `truncate` not positive, unknown `level`.
     """
+    if level not in ("token", "sequence"):
+        raise ValueError(f"level should be 'token' or 'sequence', got {level!r}")
     logp, old, mask = as_float(logp_T), as_float(old_logp_T), as_bool(mask_T)
     check_axes(logp_T=(logp, "T"), old_logp_T=(old, "T"), mask_T=(mask, "T"))
     check_static(truncate, lambda value: value > 0, "truncate must be positive")
-    log_ratio = hide(logp - old, mask)
-    ratio = jnp.exp(jnp.clip(log_ratio, -MAX_LOG_RATIO, MAX_LOG_RATIO))
+    log_ratio = jnp.clip(hide(logp - old, mask), -MAX_LOG_RATIO, MAX_LOG_RATIO)
+    if level == "sequence":
+        others = lax.stop_gradient(jnp.sum(log_ratio) - log_ratio)
+        log_ratio = jnp.clip(log_ratio + hide(others, mask), -MAX_LOG_RATIO, MAX_LOG_RATIO)
+    ratio = jnp.exp(log_ratio)
     return ratio if truncate is None else jnp.minimum(ratio, as_float(truncate))
 
 

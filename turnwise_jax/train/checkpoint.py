@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 
 from turnwise_jax.errors import InputError
 
-_STATE, _META = "state", "meta"
+_STATE, _META, _MEMORY = "state", "meta", "memory"
 
 
 class Checkpointer:
@@ -21,7 +23,8 @@ class Checkpointer:
     either a whole checkpoint or a leftover that is never read and is removed by the next save.
 
     ``state`` is a pytree of arrays (parameters, optimizer state, step); ``meta`` is a JSON-able
-    dict (data position, seed, judge cache location).
+    dict (data position, seed, judge cache location); ``memory`` holds named NumPy arrays of any
+    sizes, the same in every process (a replay buffer).
 
     Args:
       directory: made if it is not there, unless ``read_only``.
@@ -38,6 +41,7 @@ class Checkpointer:
             item_handlers={
                 _STATE: ocp.StandardCheckpointHandler(),
                 _META: ocp.JsonCheckpointHandler(),
+                _MEMORY: ocp.StandardCheckpointHandler(),
             },
             options=ocp.CheckpointManagerOptions(
                 max_to_keep=keep, create=not read_only, cleanup_tmp_directories=not read_only
@@ -52,15 +56,18 @@ class Checkpointer:
         """Steps of all complete checkpoints, oldest first."""
         return sorted(self._manager.all_steps())
 
-    def save(self, step: int, state: Any, meta: dict[str, Any]) -> None:
+    def save(
+        self,
+        step: int,
+        state: Any,
+        meta: dict[str, Any],
+        memory: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
         """Start saving; returns as soon as the arrays may change."""
-        self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                **{_STATE: ocp.args.StandardSave(state), _META: ocp.args.JsonSave(meta)}
-            ),
-            force=True,
-        )
+        items = {_STATE: ocp.args.StandardSave(state), _META: ocp.args.JsonSave(meta)}
+        if memory:
+            items[_MEMORY] = ocp.args.StandardSave(dict(memory))
+        self._manager.save(step, args=ocp.args.Composite(**items), force=True)
 
     def restore(self, step: int, like: Any) -> tuple[Any, dict[str, Any]]:
         """Read checkpoint ``step`` into arrays of the shapes, dtypes and shardings of ``like``.
@@ -87,6 +94,24 @@ class Checkpointer:
                 f"the checkpoint of step {step} cannot be read: {error}", file=self.directory
             ) from error
         return restored[_STATE], restored[_META]
+
+    def memory(self, step: int) -> dict[str, np.ndarray]:
+        """The named arrays of checkpoint ``step``; none if it was saved without.
+
+        Raises:
+          InputError: they are damaged.
+        """
+        try:
+            described = self._manager.item_metadata(step)[_MEMORY]
+            if described is None:
+                return {}
+            like = {name: np.empty(leaf.shape, leaf.dtype) for name, leaf in described.tree.items()}
+            args = ocp.args.Composite(**{_MEMORY: ocp.args.StandardRestore(like)})
+            return dict(self._manager.restore(step, args=args)[_MEMORY])
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise InputError(
+                f"the memory of step {step} cannot be read: {error}", file=self.directory
+            ) from error
 
     def _check(self, step: int, target: Any) -> None:
         """Every array of the checkpoint has its place and shape in ``target``, and the reverse."""

@@ -54,27 +54,14 @@ def make_collector(
     layout: Layout,
     hosts: Hosts = ALONE,
 ) -> SupervisedCollector | RolloutCollector:
-    """The collector that the config's algorithm needs; ``iterations`` batches in all.
+    """The collector of a method that learns from given replies or from streaming dialogues.
 
-    Each process makes its share of a batch: whole prompts, with all their rollouts.
+    ``iterations``: batches in all. Each process makes its share of a batch: whole prompts, with all
+    their rollouts.
     """
     batch_size = config.data.batch_size // hosts.count
     share = (layout.own_row_parts, hosts.index, hosts.count)
-    loader = make_loader(
-        data.dialogues,
-        policy.spec,
-        sound=policy.template.sound,
-        batch_size=batch_size,
-        seed=config.run.seed,
-        shuffle=config.data.shuffle,
-        steps=iterations,
-        workers=config.data.workers,
-        process_index=hosts.index,
-        process_count=hosts.count,
-        on_bad_record=config.data.on_bad_record,
-        skipped=data.skipped,
-        keep_bytes=config.data.keep_mb * 2**20,
-    )
+    loader = run_loader(config, policy, data, iterations, hosts)
     if config.algorithm.name == "sft":
         rooms = RowShapes.for_dialogues(
             data.dialogues,
@@ -93,16 +80,11 @@ def make_collector(
         buckets=config.shapes.rollout_buckets,
     )
     cache = judge_cache(config, hosts)
-    sampling = Sampling(
-        temperature=config.rollout.temperature,
-        top_k=config.rollout.top_k,
-        top_p=config.rollout.top_p,
-    )
     return RolloutCollector(
         policy=policy,
         loader=loader,
         skipped=data.skipped,
-        engine=StreamEngine(policy, sampling, shared(buckets, *share), layout),
+        engine=StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout),
         judge=SharedJudge(make_judge({**config.judge, "cache": cache}), hosts),
         judge_cache=cache,
         group_size=config.rollout.group_size,
@@ -115,6 +97,33 @@ def make_collector(
         dialogues=data.dialogues,
         hosts=hosts,
     )
+
+
+def run_loader(
+    config: ConfigDict, policy: Policy, data: Data, iterations: int, hosts: Hosts
+) -> Loader:
+    """This process's share of every batch of a run."""
+    return make_loader(
+        data.dialogues,
+        policy.spec,
+        sound=policy.template.sound,
+        batch_size=config.data.batch_size // hosts.count,
+        seed=config.run.seed,
+        shuffle=config.data.shuffle,
+        steps=iterations,
+        workers=config.data.workers,
+        process_index=hosts.index,
+        process_count=hosts.count,
+        on_bad_record=config.data.on_bad_record,
+        skipped=data.skipped,
+        keep_bytes=config.data.keep_mb * 2**20,
+    )
+
+
+def run_sampling(config: ConfigDict) -> Sampling:
+    """How a run's rollouts choose tokens."""
+    fields = config.rollout
+    return Sampling(temperature=fields.temperature, top_k=fields.top_k, top_p=fields.top_p)
 
 
 def judge_cache(config: ConfigDict, hosts: Hosts = ALONE) -> str:
@@ -185,7 +194,13 @@ class SupervisedCollector:
     def position(self) -> dict[str, Any]:
         return {"loader": self._loader.get_state(), "skipped": self._skipped}
 
-    def seek(self, positions: list[dict[str, Any]], iteration: int) -> None:
+    def memory(self) -> dict[str, np.ndarray]:
+        """Nothing but the position."""
+        return {}
+
+    def seek(
+        self, positions: list[dict[str, Any]], memory: dict[str, np.ndarray], iteration: int
+    ) -> None:
         take_up(self._loader, self._skipped, positions, iteration, self._hosts)
 
     def close(self) -> None:
@@ -226,10 +241,10 @@ class RolloutCollector:
     hosts: Hosts
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
-        clock = _Clock()
+        clock = Clock()
         examples = next(self.loader)
         clock.lap("data_wait")
-        prompts, depth = self._prepare(examples)
+        prompts, depth = common_bucket(self.engine, examples, self.hosts)
         rollouts = self.engine.rollout(
             state.params,
             prompts,
@@ -262,15 +277,6 @@ class RolloutCollector:
         asked = {"judge_cached": stats.total.cached, "judge_retried": stats.total.retried}
         return Collected(batch, metrics, clock.laps | asked, groups, said.row_tokens)
 
-    def _prepare(self, examples: Sequence[Example]) -> tuple[PromptBatch, int]:
-        """This process's prompts in the bucket that all processes use, and the turns to run."""
-        prompts = self.engine.prepare(examples)
-        room = self.engine.buckets.index(prompts.shapes)
-        rooms, depths = zip(*self.hosts.gather([room, prompts.depth]), strict=True)
-        if max(rooms) > room:
-            prompts = self.engine.prepare(examples, smallest=max(rooms))
-        return prompts, max(depths)
-
     def position(self) -> dict[str, Any]:
         return {
             "loader": self.loader.get_state(),
@@ -278,7 +284,13 @@ class RolloutCollector:
             "judge_cache": self.judge_cache,
         }
 
-    def seek(self, positions: list[dict[str, Any]], iteration: int) -> None:
+    def memory(self) -> dict[str, np.ndarray]:
+        """Nothing but the position."""
+        return {}
+
+    def seek(
+        self, positions: list[dict[str, Any]], memory: dict[str, np.ndarray], iteration: int
+    ) -> None:
         take_up(self.loader, self.skipped, positions, iteration, self.hosts)
 
     def close(self) -> None:
@@ -313,6 +325,18 @@ class RolloutCollector:
             if length <= room[0] and actions <= room[1]:
                 return room
         raise InputError(f"no row bucket holds {length} tokens and {actions} actions")
+
+
+def common_bucket(
+    engine: StreamEngine, examples: Sequence[Example], hosts: Hosts
+) -> tuple[PromptBatch, int]:
+    """This process's prompts in the bucket that all processes use, and the turns to run."""
+    prompts = engine.prepare(examples)
+    room = engine.buckets.index(prompts.shapes)
+    rooms, depths = zip(*hosts.gather([room, prompts.depth]), strict=True)
+    if max(rooms) > room:
+        prompts = engine.prepare(examples, smallest=max(rooms))
+    return prompts, max(depths)
 
 
 def row_buckets(shapes: Shapes, count: int) -> list[tuple[int, int]]:
@@ -359,7 +383,7 @@ def trajectories_of(said: Said) -> list[Trajectory]:
     return out
 
 
-class _Clock:
+class Clock:
     """Seconds between laps."""
 
     def __init__(self) -> None:

@@ -45,7 +45,8 @@ class Update:
             donate_argnums=0,
             out_shardings=(shardings, layout.whole),
         )
-        self._old_logprobs = make_logprob_step(step_arguments["forward"], layout.rows)
+        self.forward = step_arguments["forward"]
+        self._old_logprobs = make_logprob_step(self.forward, layout.rows)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """The next state and the metrics of the last inner epoch."""

@@ -17,6 +17,7 @@ from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.lora import DECODER
 from turnwise_jax.rewards.judges import judge_fields
+from turnwise_jax.rewards.qa import AnswerWeights
 
 
 def _shared() -> dict[str, Any]:
@@ -99,8 +100,11 @@ def rl_config(algorithm: str = "turnwise") -> ConfigDict:
     """Defaults of RL: the TurnWise paper's section 4.1 where it speaks, MMDuet2's recipe elsewhere.
 
     Args:
-      algorithm: a key of ``ALGORITHMS`` other than ``"sft"``.
+      algorithm: a key of ``ALGORITHMS`` other than ``"sft"``; ``"avatar"`` has the fields of
+        :func:`avatar_config`.
     """
+    if algorithm == "avatar":
+        return avatar_config()
     config = _shared()
     config["algorithm"] = {"name": algorithm, **_settings(algorithm)}
     config["rollout"] = {
@@ -120,6 +124,46 @@ def rl_config(algorithm: str = "turnwise") -> ConfigDict:
         "omega": 0.5,
         "prefix_chars": 50,
     }
+    config["judge"] = judge_fields()
+    return ConfigDict(config).lock()
+
+
+def avatar_config() -> ConfigDict:
+    """Defaults of AVATAR: its authors' code where the paper gives no value (facts in its configs).
+
+    Questions with an answer instead of streaming dialogues: other rewards, a replay buffer, hints.
+    """
+    config = _shared()
+    config["data"]["source"] = "qa"
+    config["optimizer"]["learning_rate"] = 5e-7
+    config["algorithm"] = {"name": "avatar", **_settings("avatar")}
+    config["rollout"] = {
+        "group_size": 4,  # K_on: fresh samples of each prompt
+        "temperature": 1.0,
+        "top_k": 50,
+        "top_p": 1.0,
+        "max_new_tokens": 2048,
+    }
+    config["shapes"]["rollout_buckets"] = 1
+    config["replay"] = {
+        "samples": 4,  # K_off: replayed samples for each prompt of a batch; 0: no replay
+        "capacity": 10_000,  # samples
+        "minimum": 10,  # samples in the buffer before any is drawn
+        "tiers": (0.25, 0.35, 0.4),  # easy, medium, hard: shares of capacity, draw and prompts
+        "draw": "priority",  # or "fifo", "uniform"
+        "temperature": 1.0,  # of the priorities
+        "max_age": 0,  # batches since a sample was fresh beyond which it is dropped; 0: none
+        "window": 20,  # rewards of a prompt in its moving average
+        "keep_mb": 512,  # memory for decoded media of replayed prompts; decoded again beyond
+    }
+    config["hints"] = {
+        "use": True,
+        "reward_at_most": 1.0,  # moving average; a well-formed wrong answer is worth 1
+        "kl_at_most": 0.05,  # nats a token, policy from reference
+        "min_history": 8,  # rewards of a prompt before its average counts as low
+        "zero_streak": 3,  # samples in a row that earned no accuracy; 0: no such rule
+    }
+    config["reward"] = AnswerWeights()._asdict()
     config["judge"] = judge_fields()
     return ConfigDict(config).lock()
 

@@ -17,7 +17,7 @@ from turnwise_jax.train.checkpoint import Checkpointer
 from turnwise_jax.train.directory import CONFIG, export
 from turnwise_jax.train.loop import CHECKPOINTS, restored
 from turnwise_jax.train.optim import make_optimizer
-from turnwise_jax.train.run import load_policy
+from turnwise_jax.train.run import keeps_reference, load_policy
 from turnwise_jax.train.state import create_state
 
 FORMATS = ("hf", "orbax")
@@ -82,7 +82,12 @@ def convert_run(
         there = ", ".join(map(str, checkpoints.steps())) or "none"
         raise InputError(f"has no checkpoint of step {step}; there are: {there}", file=run)
     policy = load_policy(config)
-    like = create_state(policy.params, make_optimizer(config.optimizer, 1), config.policy.freeze)
+    like = create_state(
+        policy.params,
+        make_optimizer(config.optimizer, 1),
+        config.policy.freeze,
+        reference=keeps_reference(config),
+    )
     state, _ = restored(checkpoints, step, like)
     checkpoints.close()
     export(policy, state, output)

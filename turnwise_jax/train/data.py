@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 from ml_collections import ConfigDict
 
@@ -46,7 +47,7 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
     with ProgressBar("reading headers", len(dialogues)) as bar:
         for dialogue in dialogues:
             try:
-                check_turns(dialogue, supervised=config.algorithm.name == "sft")
+                check_turns(dialogue, config.algorithm.name)
                 data.grids.append(probe_grids(dialogue, policy.spec))
                 data.dialogues.append(dialogue)
             except InputError as error:
@@ -57,15 +58,22 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
     return data
 
 
-def check_turns(dialogue: Dialogue, *, supervised: bool) -> None:
-    """Supervised records have all replies, records for rollouts leave turns to decide."""
-    if bool(dialogue.open_turns) != supervised:
-        return
-    raise InputError(
-        f"turn {dialogue.first_open} has no reply to learn from; sft needs all of them"
-        if supervised
-        else "every turn has a reply: nothing is left to decide",
-        file=dialogue.file,
-        record=dialogue.id,
-        field="turns",
-    )
+def check_turns(dialogue: Dialogue, algorithm: str) -> None:
+    """Supervised records have all replies, others leave turns, or one question, to the policy.
+
+    Raises:
+      InputError: the method cannot learn from this record.
+    """
+    supervised, asks = algorithm == "sft", algorithm == "avatar"
+
+    def refuse(message: str, field: str = "turns") -> NoReturn:
+        raise InputError(message, file=dialogue.file, record=dialogue.id, field=field)
+
+    if supervised and dialogue.open_turns:
+        refuse(f"turn {dialogue.first_open} has no reply to learn from; sft needs all of them")
+    if not supervised and not dialogue.open_turns:
+        refuse("every turn has a reply: nothing is left to decide")
+    if asks and (dialogue.question is None or len(dialogue.open_turns) != 1):
+        refuse("avatar learns from questions with an answer, one open turn each", "question")
+    if not (asks or supervised) and dialogue.question is not None:
+        refuse(f"{algorithm} scores streaming dialogues, this is a question; use avatar")

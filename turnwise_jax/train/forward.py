@@ -68,6 +68,18 @@ class Forward(NamedTuple):
         return logp.reshape(n, a)
 
 
+def behaviour_logprobs(logp_NA: Array, rows: Batch) -> Array:
+    """f32[N, A] log-probabilities under the policy that sampled each row.
+
+    Args:
+      logp_NA: under the current parameters, which sampled all rows but the replayed ones; of those
+        ``rows`` holds what was recorded when they were sampled.
+    """
+    if rows.mixture is None:
+        return logp_NA
+    return jnp.where(rows.mixture.replayed[:, None], rows.old_logp_NA, logp_NA)
+
+
 def make_logprob_step(
     forward: Forward, rows: NamedSharding | None = None
 ) -> Callable[[Any, Batch], Array]:
@@ -79,6 +91,20 @@ def make_logprob_step(
     @partial(jax.jit, out_shardings=rows)
     def logprob_step(state: Any, batch: Batch) -> Array:
         params = state.params
-        return forward.logprobs(params, forward.media(params, batch.media), batch)
+        logp_NA = forward.logprobs(params, forward.media(params, batch.media), batch)
+        return behaviour_logprobs(logp_NA, batch)
 
     return logprob_step
+
+
+def make_reference_step(
+    forward: Forward, rows: NamedSharding | None = None
+) -> Callable[[Any, Batch], Array]:
+    """Jitted (state, batch) -> f32[N, A] log-probabilities under the state's reference policy."""
+
+    @partial(jax.jit, out_shardings=rows)
+    def reference_step(state: Any, batch: Batch) -> Array:
+        params = state.reference_params
+        return forward.logprobs(params, forward.media(params, batch.media), batch)
+
+    return reference_step

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import jax
+import numpy as np
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.train.checkpoint import Checkpointer, abstract
@@ -49,7 +50,12 @@ class Collector(Protocol):
     def position(self) -> dict[str, Any]:
         """JSON-able data position after the batches collected so far."""
 
-    def seek(self, positions: list[dict[str, Any]], iteration: int) -> None:
+    def memory(self) -> dict[str, np.ndarray]:
+        """What else must be known to go on, the same in every process; no array is empty."""
+
+    def seek(
+        self, positions: list[dict[str, Any]], memory: dict[str, np.ndarray], iteration: int
+    ) -> None:
         """Go on behind ``iteration`` batches, where each process was at its ``position()``."""
 
     def shapes(self) -> list[Batch]:
@@ -95,7 +101,7 @@ def fit(run: Run) -> tuple[TrainState, bool]:
                 append_jsonl(run.directory / COMPILES, [{"step": done, **compiles.summary()}])
         if run.hosts.any(stop.requested) or done == run.iterations:  # nothing new to save
             return state, done == run.iterations
-        frozen = fingerprint(state.frozen)
+        fixed = fingerprint(state)
         compiles.restart()
         writer = MetricsWriter(run.directory, done) if run.hosts.main else Unwritten(run.directory)
         stopping = False
@@ -109,8 +115,8 @@ def fit(run: Run) -> tuple[TrainState, bool]:
                 if stopping or done == run.iterations or done % run.checkpoint_every == 0:
                     reporter.flush()
                     positions = run.hosts.gather(run.collect.position())
-                    meta = {"iteration": done, "positions": positions, "frozen": frozen}
-                    saved.save(done, state.kept(), meta)
+                    meta = {"iteration": done, "positions": positions, "frozen": fixed}
+                    saved.save(done, state.kept(), meta, run.collect.memory())
     return state, done == run.iterations
 
 
@@ -124,7 +130,7 @@ def resume(run: Run, saved: Checkpointer) -> tuple[TrainState, int]:
     del state  # so that two states are never in memory
     state, meta = restored(saved, latest, like)
     done = int(meta["iteration"])
-    run.collect.seek(meta["positions"], done)
+    run.collect.seek(meta["positions"], saved.memory(latest), done)
     return state, done
 
 
@@ -140,9 +146,9 @@ def restored(saved: Checkpointer, step: int, like: TrainState) -> tuple[TrainSta
       InputError: it cannot be read, does not fit, or the run began with other frozen parameters.
     """
     kept, meta = saved.restore(step, like.kept())
-    if meta["frozen"] != fingerprint(like.frozen):
+    if meta["frozen"] != fingerprint(like):
         raise InputError(
-            "its frozen weights are no longer those that the run began with",
+            "its frozen (or reference) weights are no longer those that the run began with",
             file=saved.directory,
             field="policy.checkpoint",
         )

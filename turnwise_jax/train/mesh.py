@@ -23,7 +23,7 @@ from turnwise_jax.errors import InputError
 from turnwise_jax.models.sharding import param_shardings
 from turnwise_jax.rollout.placement import Placement, placed
 from turnwise_jax.train.optim import Optimizer
-from turnwise_jax.train.state import Batch, TrainState, split_params
+from turnwise_jax.train.state import Batch, TrainState, copied, split_params
 
 AXES = ("data", "fsdp", "tensor")
 
@@ -86,12 +86,19 @@ class Layout(Placement):
         return param_shardings(params, self.mesh, config)
 
     def create_state(
-        self, params: nnx.State, optimizer: Optimizer, freeze: Sequence[str], config: Any
+        self,
+        params: nnx.State,
+        optimizer: Optimizer,
+        freeze: Sequence[str],
+        config: Any,
+        *,
+        reference: bool = False,
     ) -> TrainState:
         """State before the first step, every array created where it belongs.
 
         Args:
           config: the model's.
+          reference: with a copy of what is trained.
 
         Raises:
           InputError: a mesh that the model cannot be split over, or ``freeze`` as ``split_params``.
@@ -105,10 +112,17 @@ class Layout(Placement):
             trained=trained,
             frozen=frozen,
             opt_state=jax.jit(optimizer.init, out_shardings=moments)(trained),
+            reference=copied(trained) if reference else None,
         )
 
     def state_shapes(
-        self, params: nnx.State, optimizer: Optimizer, freeze: Sequence[str], config: Any
+        self,
+        params: nnx.State,
+        optimizer: Optimizer,
+        freeze: Sequence[str],
+        config: Any,
+        *,
+        reference: bool = False,
     ) -> TrainState:
         """What ``create_state`` would give, without values, from parameters without values."""
         places = self.param_shardings(params, config)
@@ -116,7 +130,8 @@ class Layout(Placement):
         moments = self._moments(optimizer, trained, split_params(places, freeze)[0])
         count = placed(jax.ShapeDtypeStruct((), np.int32), self.whole)
         opt_state = jax.tree.map(placed, jax.eval_shape(optimizer.init, trained), moments)
-        return TrainState(count, count, trained, frozen, opt_state)
+        kept = trained if reference else None
+        return TrainState(count, count, trained, frozen, opt_state, kept)
 
     def _moments(self, optimizer: Optimizer, trained: nnx.State, places: nnx.State) -> Any:
         """Where the optimizer's state lives: moments as their parameters, the rest everywhere."""

@@ -17,6 +17,7 @@ from turnwise_jax.errors import InputError
 from turnwise_jax.models.lora import Lora
 from turnwise_jax.models.params import Path as ParamPath
 from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.train.answer_setup import make_answer_collector
 from turnwise_jax.train.collect import make_collector
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.config import algorithm_settings
@@ -32,7 +33,7 @@ from turnwise_jax.train.directory import (
 )
 from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.hosts import ALONE, Hosts, joined
-from turnwise_jax.train.loop import Run, fit
+from turnwise_jax.train.loop import Collector, Run, fit
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.optim import Optimizer, make_optimizer
 from turnwise_jax.train.state import trained_names
@@ -135,6 +136,11 @@ def trains(config: ConfigDict, path: ParamPath) -> bool:
     return trained_names(fields.freeze, adapted=fields.lora["rank"] > 0)(path)
 
 
+def keeps_reference(config: ConfigDict) -> bool:
+    """Whether a run needs the policy with which it began."""
+    return bool(getattr(algorithm_settings(config), "reference", False))
+
+
 def step_arguments(
     config: ConfigDict, graphdef: nnx.GraphDef, layout: Layout, optimizer: Optimizer
 ) -> dict[str, Any]:
@@ -177,17 +183,31 @@ def build(
         )
     iterations = config.run.steps or config.run.epochs * per_epoch
     settings = algorithm_settings(config)
-    algorithm = ALGORITHMS[config.algorithm.name]
     optimizer = make_optimizer(config.optimizer, iterations * config.optimizer.inner_epochs)
-    state = layout.create_state(policy.params, optimizer, config.policy.freeze, policy.config)
+    state = layout.create_state(
+        policy.params,
+        optimizer,
+        config.policy.freeze,
+        policy.config,
+        reference=keeps_reference(config),
+    )
     arguments = step_arguments(config, policy.graphdef, layout, optimizer)
     policy = without_params(policy)
+    collect: Collector
+    if config.algorithm.name == "avatar":
+        forward = arguments["forward"]
+        collect = make_answer_collector(
+            config, policy, data, settings, iterations, layout, forward, hosts
+        )
+    else:
+        algorithm = ALGORITHMS[config.algorithm.name]
+        collect = make_collector(
+            config, policy, data, algorithm, settings, iterations, layout, hosts
+        )
     return Run(
         directory=directory,
         state=state,
-        collect=make_collector(
-            config, policy, data, algorithm, settings, iterations, layout, hosts
-        ),
+        collect=collect,
         update=Update(
             arguments,
             inner_epochs=config.optimizer.inner_epochs,

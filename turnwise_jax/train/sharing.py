@@ -7,6 +7,8 @@ are the same wherever they are computed.
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import json
 import sys
 import zlib
@@ -21,11 +23,14 @@ from turnwise_jax.data.pipeline import Example, Loader
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges.protocol import Closing, Judge, Request, counters_of
+from turnwise_jax.rollout.replay import Sample
 from turnwise_jax.rollout.rows import row_size
 from turnwise_jax.rollout.stream import Rollouts
 from turnwise_jax.train.hosts import Hosts
 
 _SAME = ("seed", "shuffle", "dialogues")  # of a loader's plan, whatever the number of processes
+
+_SAMPLE_ARRAYS = {"tokens": np.int32, "logp": np.float32, "ref_logp": np.float32}
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +137,24 @@ class SharedJudge(Closing):
 
     def _share(self, request: Request) -> int:
         return zlib.crc32(json.dumps(request).encode()) % self.hosts.count
+
+
+def pack_sample(sample: Sample) -> dict[str, Any]:
+    """A sample as JSON, without loss."""
+    fields = {f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)}
+    return {
+        name: base64.b64encode(value.tobytes()).decode() if name in _SAMPLE_ARRAYS else value
+        for name, value in fields.items()
+    }
+
+
+def unpack_sample(packed: dict[str, Any]) -> Sample:
+    """The sample that :func:`pack_sample` was given."""
+    arrays = {
+        name: np.frombuffer(base64.b64decode(packed[name]), dtype)
+        for name, dtype in _SAMPLE_ARRAYS.items()
+    }
+    return Sample(**{**packed, **arrays})
 
 
 def take_up(

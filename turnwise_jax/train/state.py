@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import Array
 
+from turnwise_jax.algorithms.types import Mixture
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.lora import is_adapter
 from turnwise_jax.models.params import Path, named
@@ -25,15 +26,27 @@ class TrainState(NamedTuple):
     trained: nnx.State
     frozen: nnx.State
     opt_state: Any
+    reference: nnx.State | None = None  # the trained part as it was at first, if the method asks
 
     @property
     def params(self) -> nnx.State:
         """All parameters, as the model takes them."""
         return nnx.merge_state(self.trained, self.frozen)
 
+    @property
+    def reference_params(self) -> nnx.State:
+        """All parameters of the reference policy."""
+        return nnx.merge_state(self.reference, self.frozen)
+
+    @property
+    def fixed(self) -> tuple[nnx.State, nnx.State | None]:
+        """What never changes in a run: read from where the run began, not from its checkpoints."""
+        return self.frozen, self.reference
+
     def kept(self) -> dict[str, Any]:
-        """What a checkpoint of the run holds: all but the frozen part, which never changes."""
-        return {name: part for name, part in self._asdict().items() if name != "frozen"}
+        """What a checkpoint of the run holds: all but what is ``fixed``."""
+        fixed = ("frozen", "reference")
+        return {name: part for name, part in self._asdict().items() if name not in fixed}
 
 
 class Batch(NamedTuple):
@@ -53,8 +66,9 @@ class Batch(NamedTuple):
     action_mask_NA: Array  # bool
     turn_id_NA: Array  # i32, decision turn 0..K-1
     sampler_logp_NA: Array  # f32, as recorded while sampling; zeros for given replies
-    old_logp_NA: Array  # f32, used only with more than one inner epoch
+    old_logp_NA: Array  # f32, of replayed rows, and of all with more than one inner epoch
     advantage_NK: Array  # f32; zeros for supervised rows
+    mixture: Mixture | None = None  # stacked, if fresh and replayed rows share the batch
 
 
 def split_params(params: nnx.State, freeze: Sequence[str]) -> tuple[nnx.State, nnx.State]:
@@ -85,8 +99,10 @@ def trained_names(freeze: Sequence[str], *, adapted: bool) -> Callable[[Path], b
     return is_adapter if adapted else lambda path: path[0] not in frozen
 
 
-def create_state(params: nnx.State, optimizer: Optimizer, freeze: Sequence[str]) -> TrainState:
-    """State before the first step."""
+def create_state(
+    params: nnx.State, optimizer: Optimizer, freeze: Sequence[str], *, reference: bool = False
+) -> TrainState:
+    """State before the first step; ``reference``: with a copy of what is trained."""
     trained, frozen = split_params(params, freeze)
     return TrainState(
         step=jnp.zeros((), jnp.int32),
@@ -94,21 +110,28 @@ def create_state(params: nnx.State, optimizer: Optimizer, freeze: Sequence[str])
         trained=trained,
         frozen=frozen,
         opt_state=optimizer.init(trained),
+        reference=copied(trained) if reference else None,
     )
 
 
-def fingerprint(params: nnx.State) -> int:
-    """A sum over all bits and names, to tell one set of frozen weights from another."""
-    return int(_checksum(params))
+def copied(params: nnx.State) -> nnx.State:
+    """The same values in arrays of their own: a state's arrays are donated one by one."""
+    return jax.tree.map(jnp.copy, params)
+
+
+def fingerprint(state: TrainState) -> int:
+    """A sum over all bits and names of what is fixed, to tell one run's start from another's."""
+    return int(_checksum(state.fixed))
 
 
 @jax.jit
-def _checksum(params: nnx.State) -> Array:
+def _checksum(fixed: tuple[nnx.State, nnx.State | None]) -> Array:
     total = jnp.zeros((), jnp.uint32)
-    for path, leaf in named(params).items():
-        bits = jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
-        factor = jnp.uint32(zlib.crc32("/".join(path).encode()) | 1)
-        total += factor * jnp.sum(bits, dtype=jnp.uint32)
+    for number, params in enumerate(part for part in fixed if part is not None):
+        for path, leaf in named(params).items():
+            bits = jax.lax.bitcast_convert_type(leaf, f"uint{8 * leaf.dtype.itemsize}")
+            factor = jnp.uint32(zlib.crc32("/".join(path).encode(), number) | 1)
+            total += factor * jnp.sum(bits, dtype=jnp.uint32)
     return total
 
 

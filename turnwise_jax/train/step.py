@@ -12,7 +12,7 @@ from flax import nnx
 from jax import Array, lax
 
 from turnwise_jax.algorithms.types import Actions, Terms, reduce_terms
-from turnwise_jax.train.forward import Forward
+from turnwise_jax.train.forward import Forward, behaviour_logprobs
 from turnwise_jax.train.optim import Optimizer
 from turnwise_jax.train.state import Batch, TrainState, split_rows
 
@@ -68,8 +68,10 @@ def gradients(
 
     def micro_loss(trained: nnx.State, media: Any, rows: Batch) -> tuple[Array, Terms]:
         logp = forward.logprobs(nnx.merge_state(trained, state.frozen), media, rows)
-        old = lax.stop_gradient(logp) if fresh else rows.old_logp_NA
-        actions = Actions(logp, old, rows.sampler_logp_NA, rows.action_mask_NA, rows.turn_id_NA)
+        old = behaviour_logprobs(lax.stop_gradient(logp), rows) if fresh else rows.old_logp_NA
+        actions = Actions(
+            logp, old, rows.sampler_logp_NA, rows.action_mask_NA, rows.turn_id_NA, rows.mixture
+        )
         terms = reduce_terms(jax.vmap(loss)(actions, rows.advantage_NK))
         return terms.total, terms
 

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from turnwise_jax.data import DATASETS
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges import JUDGES
+from turnwise_jax.rollout.replay import DRAWS
 from turnwise_jax.train.config import algorithm_settings, rl_config, sft_config
 
 CHOICES = {
@@ -22,6 +23,7 @@ CHOICES = {
     "data.on_bad_record": ("raise", "skip"),
     "optimizer.moments_dtype": ("float32", "bfloat16"),
     "optimizer.schedule": ("constant", "cosine"),
+    "replay.draw": DRAWS,
     "judge.kind": tuple(JUDGES),
 }
 AT_LEAST = {
@@ -65,11 +67,22 @@ AT_LEAST = {
     "reward.shared_prefix": 0,
     "reward.omega": 0,
     "reward.prefix_chars": 1,
+    **dict.fromkeys(("reward.accuracy", "reward.format", "reward.self_consistency"), 0),
+    "reward.stepwise": 0,
+    "replay.samples": 0,
+    "replay.capacity": 3,
+    "replay.minimum": 1,
+    "replay.max_age": 0,
+    "replay.window": 1,
+    "replay.keep_mb": 0,
+    "hints.kl_at_most": 0,
+    "hints.min_history": 1,
+    "hints.zero_streak": 0,
 }
 ABOVE_ZERO = (
     "policy.lora.alpha",
     *("optimizer.learning_rate", "optimizer.clip_norm", "optimizer.eps"),
-    *("rollout.temperature", "rollout.top_p"),
+    *("rollout.temperature", "rollout.top_p", "replay.temperature"),
 )
 AT_MOST_ONE = ("rollout.top_p", "reward.omega")
 BELOW_ONE = ("optimizer.b1", "optimizer.b2")
@@ -102,6 +115,7 @@ def check_fields(config: ConfigDict) -> None:
         _check_type(field, value, declared[field])
         _check_value(field, value)
     _check_rows(given, supervised)
+    _check_replay(given)
     _check_hosts(given)
 
 
@@ -147,7 +161,8 @@ def _check_value(field: str, value: Any) -> None:
 
 def _check_rows(given: Mapping[str, Any], supervised: bool) -> None:
     """A batch's rows must come apart into equal micro-batches and equal shares of devices."""
-    rows = given["data.batch_size"] * given.get("rollout.group_size", 1)
+    samples = given.get("rollout.group_size", 1) + given.get("replay.samples", 0)
+    rows = given["data.batch_size"] * samples
     parts = given["mesh.data"] * given["mesh.fsdp"]
     shared = f" into parts that {parts} devices can share" if parts > 1 else ""
     _require(
@@ -159,6 +174,23 @@ def _check_rows(given: Mapping[str, Any], supervised: bool) -> None:
         not supervised or given["optimizer.inner_epochs"] == 1,
         "optimizer.inner_epochs",
         "sft makes one update per batch",
+    )
+
+
+def _check_replay(given: Mapping[str, Any]) -> None:
+    if "replay.tiers" not in given:
+        return
+    tiers = given["replay.tiers"]
+    shares = len(tiers) == 3 and all(isinstance(x, int | float) and x > 0 for x in tiers)
+    _require(
+        shares and math.isclose(sum(tiers), 1.0),
+        "replay.tiers",
+        f"must be three shares above 0 that add to 1, is {tuple(tiers)}",
+    )
+    _require(
+        given["replay.minimum"] <= given["replay.capacity"],
+        "replay.minimum",
+        "must not be above replay.capacity",
     )
 
 

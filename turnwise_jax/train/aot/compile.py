@@ -61,7 +61,9 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
     """
     devices = plan.layout.mesh.size
     works = works_of(plan)
-    moments = _held(plan.state.opt_state)
+    state = plan.state
+    elsewhere = {"update": 0.0, "reference": _held((state.opt_state, state.trained))}
+    rollouts = _held((state.opt_state, state.reference))
     for name, lowered in plan.lowerings():
         work = works[name]
         own = work.flops / devices
@@ -78,7 +80,7 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
         yield Measured(
             name=name,
             memory=memory,
-            resident=0.0 if name == "update" else moments,
+            resident=elsewhere.get(name, rollouts),
             flops=own,
             bytes=traffic,
             seconds=max(own / chip.flops, traffic / chip.bandwidth),
@@ -108,8 +110,14 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
     frames = count(media, passes=passes)
     works = {"update": update + frames}
     works["old_logprobs"] = count(text) + count(media)
+    shown = plan.batch if plan.fresh is None else plan.fresh
+    seen = flops.media_use(policy.config, shown.media)
+    if plan.fresh is not None:
+        rows = shown.tokens_NT.shape[0]
+        own = flops.Use(tokens=rows * length, pairs=rows * length**2, heads=rows * actions)
+        works["reference"] = count(own) + count(seen)
     if isinstance(plan.rooms, Shapes):
-        works |= _rollout_works(plan, plan.rooms, count, media)
+        works |= _rollout_works(plan, plan.rooms, count, seen)
     return works
 
 

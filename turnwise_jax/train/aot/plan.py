@@ -33,12 +33,16 @@ from turnwise_jax.rollout.shapes import (
     shared,
 )
 from turnwise_jax.rollout.stream import StreamEngine
+from turnwise_jax.train.answer_setup import answer_buckets, answer_rooms, grids_of, row_rooms
+from turnwise_jax.train.answers import asked_forms, empty_answers
 from turnwise_jax.train.collect import as_batch, row_buckets
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.data import read_data
+from turnwise_jax.train.forward import make_reference_step
+from turnwise_jax.train.hosts import ALONE
 from turnwise_jax.train.mesh import Layout
 from turnwise_jax.train.optim import make_optimizer
-from turnwise_jax.train.run import step_arguments, stored_dtype
+from turnwise_jax.train.run import keeps_reference, step_arguments, stored_dtype
 from turnwise_jax.train.state import Batch, TrainState
 
 FRAME_MARKERS = 2  # tokens around a frame's own
@@ -59,7 +63,7 @@ class Plan:
     """A run's parts without values; arrays are shapes with shardings.
 
     ``rooms``: the largest bucket of rollouts, or of rows for sft. ``batch``: the largest one that
-    the update takes.
+    the update takes. ``fresh``: of AVATAR, the part of it that was sampled from the present policy.
     """
 
     config: ConfigDict
@@ -69,6 +73,7 @@ class Plan:
     state: TrainState
     batch: Batch
     update: Update
+    fresh: Batch | None = None
 
     @classmethod
     def of(cls, config: ConfigDict, layout: Layout) -> Plan:
@@ -79,19 +84,26 @@ class Plan:
         """
         policy = planned_policy(config)
         (rooms,) = shared((planned_rooms(config, policy),), layout.row_parts, 0, 1)
+        reference = keeps_reference(config)
         optimizer = make_optimizer(config.optimizer, config.run.steps or 1)
-        state = layout.state_shapes(policy.params, optimizer, config.policy.freeze, policy.config)
+        state = layout.state_shapes(
+            policy.params, optimizer, config.policy.freeze, policy.config, reference=reference
+        )
         update = Update(
             step_arguments(config, policy.graphdef, layout, optimizer),
             inner_epochs=config.optimizer.inner_epochs,
             layout=layout,
             shardings=jax.tree.map(lambda leaf: leaf.sharding, state),
         )
-        batch = planned_batch(config, policy, rooms)
-        return cls(config, layout, policy, rooms, state, batch, update)
+        if config.algorithm.name != "avatar":
+            batch = planned_batch(config, policy, rooms)
+            return cls(config, layout, policy, rooms, state, batch, update)
+        fresh, batch = planned_answers(config, policy, layout)
+        return cls(config, layout, policy, rooms, state, batch, update, fresh)
 
     def lowerings(self) -> Iterator[tuple[str, jax.stages.Lowered]]:
-        """The programs of one iteration by name: ``encode``, ``begin``, ``turn``, ``update``."""
+        """The programs of one iteration by name: ``encode``, ``begin``, ``turn``, ``reference``,
+        ``update``."""
         if isinstance(self.rooms, Shapes):
             fields = self.config.rollout
             sampling = Sampling(fields.temperature, fields.top_k, fields.top_p)
@@ -101,6 +113,9 @@ class Plan:
                 empty_batch(self.policy, self.rooms),
                 group_size=fields.group_size,
             )
+        if self.state.reference is not None:
+            step = make_reference_step(self.update.forward, self.layout.rows)
+            yield "reference", step.lower(self.state, self.layout.shapes(self.fresh))
         for name, lower in self.update.lowerings(self.state, self.batch).items():
             yield name, lower()
 
@@ -169,8 +184,11 @@ def planned_rooms(config: ConfigDict, policy: Policy) -> Shapes | RowShapes:
     size = config.data.batch_size
     supervised = config.algorithm.name == "sft"
     if not _has_data(config):
-        return _assumed_rooms(config, policy)
+        return _assumed_rooms(config, policy, size)
     data = read_data(config, policy)
+    if config.algorithm.name == "avatar":
+        asked = asked_forms(data.dialogues, hints=config.hints.use)
+        return answer_buckets(config, policy, asked, grids_of(asked, data), 1)[-1]
     if supervised:
         rows = RowShapes.for_dialogues(data.dialogues, data.grids, policy, batch_size=size)
         return rows[-1]
@@ -183,8 +201,9 @@ def planned_rooms(config: ConfigDict, policy: Policy) -> Shapes | RowShapes:
     )[-1]
 
 
-def _assumed_rooms(config: ConfigDict, policy: Policy) -> Shapes | RowShapes:
-    fields, size, merge = config.compile, config.data.batch_size, policy.config.merge
+def _assumed_rooms(config: ConfigDict, policy: Policy, size: int) -> Shapes | RowShapes:
+    """Of ``size`` prompts as ``config.compile`` describes them."""
+    fields, merge = config.compile, policy.config.merge
     later = (fields.turns - 1) * fields.turn_frames
     if later > fields.frames:
         raise InputError(f"the turns show {later} frames of {fields.frames}", field="compile")
@@ -229,6 +248,26 @@ def planned_batch(config: ConfigDict, policy: Policy, rooms: Shapes | RowShapes)
     rows = TrainRows.empty(count, length, actions)
     media = media_batch([], policy, rooms)[0]
     return as_batch(media, rows, np.zeros((count, rooms.turns), np.float32))
+
+
+def planned_answers(config: ConfigDict, policy: Policy, layout: Layout) -> tuple[Batch, Batch]:
+    """Empty batches of AVATAR's fresh samples, and of these beside replayed ones."""
+    if _has_data(config):
+        data = read_data(config, policy)
+        asked = asked_forms(data.dialogues, hints=config.hints.use)
+        rooms = answer_rooms(config, policy, asked, grids_of(asked, data), layout, ALONE)
+        return (
+            empty_answers(policy, rooms.fresh[-1])._replace(mixture=None),
+            empty_answers(policy, rooms.mixed[-1]),
+        )
+    prompts, replayed = config.data.batch_size, config.data.batch_size * config.replay.samples
+    fresh = prompts * config.rollout.group_size
+
+    def batch(distinct: int, count: int) -> Batch:
+        rows = row_rooms(_assumed_rooms(config, policy, distinct), count, 1)
+        return empty_answers(policy, shared(rows, layout.row_parts, 0, 1)[-1])
+
+    return batch(prompts, fresh)._replace(mixture=None), batch(prompts + replayed, fresh + replayed)
 
 
 def _up(number: int, multiple: int) -> int:

@@ -1,0 +1,120 @@
+"""Rows of one-turn answers, sampled now or replayed: the same answer gives the same row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from turnwise_jax.data.chat import Piece
+from turnwise_jax.data.hints import plain_id
+from turnwise_jax.data.pipeline import Example
+from turnwise_jax.data.records import Dialogue
+from turnwise_jax.errors import InputError
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.prompts import First, media_batch, piece_media_index
+from turnwise_jax.rollout.rows import TrainRows
+from turnwise_jax.rollout.shapes import RowShapes
+
+
+class Answer(NamedTuple):
+    """What was sampled for the one open turn of a dialogue.
+
+    ``dialogue``: as it was asked, with or without its hint. ``tokens``: int32 ``[L]``, the end
+    marker included if it was sampled. ``logp``: f32 ``[L]``, behaviour log-probabilities.
+    ``truncated``: cut at the limit, so that its marker is in the row but is no action.
+    """
+
+    dialogue: Dialogue
+    tokens: np.ndarray
+    logp: np.ndarray
+    truncated: bool
+
+
+def answer_rows(
+    answers: Mapping[int, Answer],
+    examples: Mapping[str, Example],
+    policy: Policy,
+    shapes: RowShapes,
+) -> tuple[Any, TrainRows]:
+    """The media and rows of a batch of answers.
+
+    Args:
+      answers: by row number; other rows stay empty. Answers to one dialogue share its media, with
+        and without its hint.
+      examples: the media of every dialogue, by its name without a hint.
+      shapes: room for all rows, and for the media of all distinct dialogues.
+
+    Returns:
+      The media that ``media_index`` refers to (None if there are none), and the rows.
+
+    Raises:
+      InputError: an answer that the shapes have no room for; names its dialogue.
+    """
+    names = list(dict.fromkeys(plain_id(answer.dialogue.id) for answer in answers.values()))
+    media, firsts = media_batch([examples[name] for name in names], policy, shapes)
+    place = dict(zip(names, firsts, strict=True))
+    rows = TrainRows.empty(shapes.batch, shapes.length, shapes.actions)
+    shown: dict[str, _Shown] = {}
+    for n, answer in answers.items():
+        dialogue = answer.dialogue
+        if dialogue.id not in shown:
+            example = examples[plain_id(dialogue.id)]
+            first = place[plain_id(dialogue.id)]
+            shown[dialogue.id] = _shown(dialogue, example, policy, shapes, first)
+        _write(rows, n, answer, shown[dialogue.id], policy.vocab.im_end)
+    return media, rows
+
+
+def answer_size(answers: Sequence[Answer], contexts: Mapping[str, int]) -> tuple[int, int]:
+    """Room that rows of these answers need: tokens of the longest, actions of the busiest.
+
+    Args:
+      contexts: tokens before the answer, by the dialogue's name.
+    """
+    lengths = [contexts[a.dialogue.id] + len(a.tokens) + int(a.truncated) for a in answers]
+    return max(lengths, default=0), max((len(a.tokens) for a in answers), default=0)
+
+
+class _Shown(NamedTuple):
+    """What stands before an answer."""
+
+    piece: Piece
+    positions: np.ndarray
+    span: int
+    media_index: np.ndarray | None
+
+
+def _shown(
+    dialogue: Dialogue, example: Example, policy: Policy, shapes: RowShapes, first: First
+) -> _Shown:
+    piece = policy.template.context(dialogue, example.grids)
+    positions, span = policy.family.positions(piece.tokens, piece.media, policy.config)
+    index = piece_media_index(piece, policy, shapes, first) if piece.media else None
+    return _Shown(piece, positions, span, index)
+
+
+def _write(rows: TrainRows, n: int, answer: Answer, shown: _Shown, marker: int) -> None:
+    """Context and answer of one sample into row n."""
+    at, sampled = len(shown.piece.tokens), len(answer.tokens)
+    end = at + sampled + int(answer.truncated)
+    if end > rows.tokens.shape[1] or sampled > rows.action_mask.shape[1]:
+        raise InputError(
+            f"needs {end} tokens and {sampled} actions, there is room for "
+            f"{rows.tokens.shape[1]} and {rows.action_mask.shape[1]}",
+            file=answer.dialogue.file,
+            record=answer.dialogue.id,
+        )
+    rows.tokens[n, :at] = shown.piece.tokens
+    rows.tokens[n, at:end] = marker
+    rows.tokens[n, at : at + sampled] = answer.tokens
+    rows.positions[n, :, :at] = shown.positions
+    rows.positions[n, :, at:end] = shown.span + np.arange(end - at)
+    if shown.media_index is not None:
+        rows.media_index[n, :at] = shown.media_index
+    rows.valid[n, :end] = True
+    rows.action_pos[n, :sampled] = np.arange(at - 1, at - 1 + sampled)
+    rows.action_target[n, :sampled] = answer.tokens
+    rows.action_mask[n, :sampled] = True
+    rows.sampler_logp[n, :sampled] = answer.logp

@@ -1,0 +1,189 @@
+"""The parts of AVATAR's collector, from a config and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from turnwise_jax.data.kept import KeptExamples
+from turnwise_jax.data.pictures import referred
+from turnwise_jax.data.pipeline import Grid
+from turnwise_jax.data.records import Dialogue
+from turnwise_jax.errors import InputError
+from turnwise_jax.rewards.judges import make_judge
+from turnwise_jax.rewards.qa import AnswerWeights
+from turnwise_jax.rollout.hints import HintRule
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.prompt_stats import PromptStats
+from turnwise_jax.rollout.replay import ReplayBuffer
+from turnwise_jax.rollout.shapes import RowShapes, Shapes, shared
+from turnwise_jax.rollout.stream import StreamEngine
+from turnwise_jax.train.answers import AnswerCollector, Rooms, asked_forms, hint_name
+from turnwise_jax.train.collect import judge_cache, row_buckets, run_loader, run_sampling
+from turnwise_jax.train.data import Data
+from turnwise_jax.train.forward import Forward, make_reference_step
+from turnwise_jax.train.hosts import ALONE, Hosts
+from turnwise_jax.train.mesh import Layout
+from turnwise_jax.train.sharing import SharedJudge
+
+
+def make_answer_collector(
+    config: ConfigDict,
+    policy: Policy,
+    data: Data,
+    settings: Any,
+    iterations: int,
+    layout: Layout,
+    forward: Forward,
+    hosts: Hosts = ALONE,
+) -> AnswerCollector:
+    """The collector of ``algorithms.avatar``; ``iterations`` batches in all.
+
+    Raises:
+      InputError: two records of one name, whose statistics could not be told apart.
+    """
+    check_names(data.dialogues)
+    weights = AnswerWeights(**config.reward)
+    asked = asked_forms(data.dialogues, hints=config.hints.use)
+    grids = grids_of(asked, data)
+    buckets = answer_buckets(config, policy, asked, grids, hosts.count)
+    share = (layout.own_row_parts, hosts.index, hosts.count)
+    judge, cache = None, ""
+    if weights.stepwise:
+        cache = judge_cache(config, hosts)
+        inner = make_judge({**config.judge, "cache": cache}, picture=referred)
+        judge = SharedJudge(inner, hosts)
+    plain = {dialogue.id: dialogue for dialogue in data.dialogues}
+    replay = config.replay
+    return AnswerCollector(
+        asked=asked,
+        contexts={
+            name: policy.template.lengths(asked[name], grids[name]).context for name in asked
+        },
+        loader=run_loader(config, policy, data, iterations, hosts),
+        kept=KeptExamples(plain, policy.spec, policy.template.sound, replay.keep_mb * 2**20),
+        skipped=data.skipped,
+        engine=StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout),
+        rooms=answer_rooms(config, policy, asked, grids, layout, hosts),
+        reference=make_reference_step(forward, layout.rows) if settings.reference else None,
+        judge=judge,
+        judge_cache=cache,
+        weights=weights,
+        hint_rule=hint_rule(config),
+        stats=PromptStats(replay.window),
+        buffer=ReplayBuffer(
+            replay.capacity,
+            shares=tuple(replay.tiers),
+            draw=replay.draw,
+            temperature=replay.temperature,
+            minimum=replay.minimum,
+            max_age=replay.max_age,
+        ),
+        settings=settings,
+        group_size=config.rollout.group_size,
+        replayed=config.data.batch_size * replay.samples,
+        seed=config.run.seed,
+        layout=layout,
+        hosts=hosts,
+    )
+
+
+def hint_rule(config: ConfigDict) -> HintRule | None:
+    """The rule of ``config.hints``; None where hints are not used."""
+    fields = config.hints
+    if not fields.use:
+        return None
+    return HintRule(
+        reward_at_most=fields.reward_at_most,
+        kl_at_most=fields.kl_at_most,
+        zero_streak=fields.zero_streak,
+        min_history=fields.min_history,
+    )
+
+
+def check_names(dialogues: Sequence[Dialogue]) -> None:
+    """Refuse two records of one name."""
+    seen: set[str] = set()
+    for dialogue in dialogues:
+        if dialogue.id in seen:
+            raise InputError(
+                "another record has the same name; replay keeps statistics by name",
+                file=dialogue.file,
+                record=dialogue.id,
+                field="id",
+            )
+        seen.add(dialogue.id)
+
+
+def grids_of(asked: Mapping[str, Dialogue], data: Data) -> dict[str, list[Grid]]:
+    """The vision grids of every asked form; a hint changes none."""
+    grids = {d.id: own for d, own in zip(data.dialogues, data.grids, strict=True)}
+    hinted = {hint_name(d): grids[d.id] for d in data.dialogues if hint_name(d) in asked}
+    return {**grids, **hinted}
+
+
+def answer_buckets(
+    config: ConfigDict,
+    policy: Policy,
+    asked: Mapping[str, Dialogue],
+    grids: Mapping[str, Sequence[Grid]],
+    processes: int,
+) -> tuple[Shapes, ...]:
+    """Rollout buckets for a process's prompts, in whatever form they are asked."""
+    return Shapes.for_dialogues(
+        list(asked.values()),
+        [grids[name] for name in asked],
+        policy,
+        batch_size=config.data.batch_size // processes,
+        new_tokens=config.rollout.max_new_tokens,
+        buckets=config.shapes.rollout_buckets,
+    )
+
+
+def answer_rooms(
+    config: ConfigDict,
+    policy: Policy,
+    asked: Mapping[str, Dialogue],
+    grids: Mapping[str, Sequence[Grid]],
+    layout: Layout,
+    hosts: Hosts,
+) -> Rooms:
+    """Row buckets of a process's fresh samples, and of these with its share of replayed ones.
+
+    Media are there once for each distinct prompt: at most one for every replayed sample.
+    """
+    prompts = config.data.batch_size // hosts.count
+    replayed = prompts * config.replay.samples
+    share = (layout.own_row_parts, hosts.index, hosts.count)
+
+    def rooms(distinct: int, count: int) -> tuple[RowShapes, ...]:
+        (widest,) = Shapes.for_dialogues(
+            list(asked.values()),
+            [grids[name] for name in asked],
+            policy,
+            batch_size=distinct,
+            new_tokens=config.rollout.max_new_tokens,
+        )
+        return shared(row_rooms(widest, count, config.shapes.row_buckets), *share)
+
+    fresh = prompts * config.rollout.group_size
+    distinct = min(prompts + replayed, max(prompts, len(grids)))
+    return Rooms(rooms(prompts, fresh), rooms(distinct, fresh + replayed))
+
+
+def row_rooms(widest: Shapes, count: int, buckets: int) -> tuple[RowShapes, ...]:
+    """Shapes of ``count`` rows of answers to prompts of such a bucket, the smallest first."""
+    return tuple(
+        RowShapes(
+            batch=count,
+            length=length,
+            actions=actions,
+            turns=1,
+            slices=widest.slices,
+            slots=widest.slots,
+            sounds=widest.sounds,
+        )
+        for length, actions in row_buckets(widest, buckets)
+    )
