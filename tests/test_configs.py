@@ -29,11 +29,12 @@ def load(path: Path):
 
 
 def variants(path: Path) -> list[ConfigDict]:
-    """The config as it is, and for each stage or method if the file takes one: ``FILE.py:2``."""
+    """The config as it is, and for each argument that the file takes: ``FILE.py:2``."""
     get_config = load(path).get_config
     arguments = {
         (): (),
         ("stage",): ("1", "2", "3"),
+        ("size",): ("3b", "7b"),
         ("algorithm",): tuple(name for name in ALGORITHMS if name != "sft"),
     }[tuple(inspect.signature(get_config).parameters)]
     return [get_config(), *map(get_config, arguments)]

@@ -102,9 +102,11 @@ def test_the_summary_tells_what_the_stages_did(whole, place):
         assert "step" not in entry["last"]
         assert "signal_by_turn" not in entry["last"]  # a list
     lines = (whole / TABLE).read_text().splitlines()
-    assert lines[2].startswith("| cold | sft | 6 | 6 | loss | ")
-    assert lines[3].startswith("| visual | grpo | 6 | 6 | reward | ")
-    assert f"| {visual['first']['reward']:.3f} | {visual['last']['reward']:.3f} |" in lines[3]
+    loss, reward = ((e["first"][n], e["last"][n]) for e, n in ((cold, "loss"), (visual, "reward")))
+    assert lines[2].startswith("| cold | sft | 6 | 6 | loss {:.3f} to {:.3f} | ".format(*loss))
+    assert lines[3].startswith(
+        "| visual | grpo | 6 | 6 | reward {:.3f} to {:.3f} |".format(*reward)
+    )
     assert lines[5].startswith("2 of 2 stages are finished.")
 
 
@@ -123,9 +125,13 @@ def test_the_table_of_a_long_log_shows_its_first_and_last_tenth(tmp_path, place)
     assert found["first"] == {"loss": 1.5}
     assert found["last"] == {"loss": 37.0}
     text = markdown([found], 3)
-    assert "| cold | sft | 40 | 38 | loss | 1.500 | 37.000 | 1.00 |" in text
+    assert "| cold | sft | 40 | 38 | loss 1.500 to 37.000 | 1.00 |" in text
     assert "1 of 3 stages are finished" in text
     assert "Records left out: cold 2." in text
+    found |= {"first": {"reward": 1, "accuracy": 0, "loss": 3}, "skipped_records": 0}
+    found["last"] = {"reward": 2, "accuracy": 0.25, "loss": 4}
+    assert "| reward 1.000 to 2.000, accuracy 0.000 to 0.250 |" in markdown([found], 1)
+    assert "left out" not in markdown([found], 1)
 
 
 class Process(Command):

@@ -29,7 +29,7 @@ from turnwise_jax.train.signals import stop_on_sigterm
 from turnwise_jax.train.validate import validate
 
 SUMMARY, TABLE = "summary.json", "summary.md"
-MEASURES = ("reward", "loss")  # what the table shows of a stage: the first that it logs
+MEASURES = ("reward", "accuracy")  # what the table shows of a stage; of others the loss
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -193,14 +193,14 @@ def markdown(found: list[dict[str, Any]], stages: int) -> str:
       found: from :func:`summary`, in order.
       stages: how many the whole curriculum has.
     """
-    head = ("stage", "method", "iterations", "updates", "measure", "first", "last", "hours")
-    rows = [head, ("---", "---", "---:", "---:", "---", "---:", "---:", "---:")]
+    head = ("stage", "method", "iterations", "updates", "first to last tenth", "hours")
+    rows = [head, ("---", "---", "---:", "---:", "---", "---:")]
     rows += [_row(entry) for entry in found]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     notes = [
         "",
-        f"{len(found)} of {stages} stages are finished. First, last: means over the first and the "
-        "last tenth of a stage's iterations.",
+        f"{len(found)} of {stages} stages are finished. First to last tenth: means over the "
+        "iterations of a stage.",
     ]
     left_out = [f"{e['stage']} {e['skipped_records']}" for e in found if e["skipped_records"]]
     if left_out:
@@ -209,14 +209,14 @@ def markdown(found: list[dict[str, Any]], stages: int) -> str:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    measure = next((name for name in MEASURES if name in entry["last"]), "")
-    ends = [entry[end].get(measure) for end in ("first", "last")]
+    first, last = entry["first"], entry["last"]
+    shown = [name for name in MEASURES if name in first and name in last]
+    shown = shown or [name for name in ("loss",) if name in first and name in last]
     return (
         entry["stage"],
         entry["method"],
         str(entry["iterations"]),
         str(entry["updates"]),
-        measure,
-        *("" if value is None else f"{value:.3f}" for value in ends),
+        ", ".join(f"{name} {first[name]:.3f} to {last[name]:.3f}" for name in shown),
         f"{entry['seconds'] / 3600:.2f}",
     )
