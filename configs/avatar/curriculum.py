@@ -8,12 +8,12 @@
         --config.stages.localisation.data.path=localisation.jsonl \
         --config.stages.localisation.judge.url=http://HOST:8000/v1
 
-`curriculum.py:3b` is the same on the 3B model. Records are JSON lines of ``data.source`` "qa": those
-of the cold start with a ``response``, the others with a ``hint`` if there is one (`turnwise hints`).
-From the paper (figure 3): the stages and their order; its data are Video-R1-CoT and TPO for the cold
-start, then Video-R1, then AVQA and AVE, then AVSBench. Stages 1 to 3 are set as in
-`qwen2_5_omni_7b.py`. The paper does not say how the cold start is trained: the same adapters here,
-one epoch, 32 rows an update, learning rate 1e-4 with cosine decay.
+`curriculum.py:3b` is the same on the 3B model. Records are JSON lines of ``data.source`` "qa",
+those of the cold start with a ``response``, the others with a ``hint`` where there is one
+(`turnwise hints`). From the paper (figure 3): the stages and their order; its data are Video-R1-CoT
+and TPO for the cold start, then Video-R1, then AVQA and AVE, then AVSBench. Stages 1 to 3 are set
+as in `qwen2_5_omni_7b.py`. The paper does not say how the cold start is trained: the same adapters
+here, one epoch, 32 rows an update, learning rate 1e-4 with cosine decay.
 Hardware: as for a single stage, see `qwen2_5_omni_7b.py`. Not timed on a TPU.
 Expected: not measured.
 """
