@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
-from runs import rl, sft
+from runs import rl, sft, small
 from test_resume import Command, assert_same_run
 
 from turnwise_jax.cli.main import main
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train import curriculum
+from turnwise_jax.train.config import rl_config
 from turnwise_jax.train.curriculum import (
     SUMMARY,
     TABLE,
@@ -28,7 +29,7 @@ from turnwise_jax.train.curriculum import (
     stage_directory,
 )
 from turnwise_jax.train.directory import CONFIG, EXPORT, REPORT
-from turnwise_jax.train.metrics import METRICS, TIMING, read_jsonl
+from turnwise_jax.train.metrics import GROUPS, METRICS, TIMING, read_jsonl
 from turnwise_jax.train.run import train
 from turnwise_jax.train.signals import stop_on_sigterm
 
@@ -56,6 +57,25 @@ def whole(place, tmp_path_factory) -> Path:
     directory, finished = run_curriculum(two_stages(place, tmp_path_factory.mktemp("c") / "all"))
     assert finished
     return directory
+
+
+def asking(place, directory: Path) -> ConfigDict:
+    """A cold start and a stage of AVATAR on questions without media, its buffer full by step 3."""
+    path = directory / "questions.jsonl"
+    rows = [
+        {"id": f"q{n}", "question": f"What is {n} and {n}?", "answer": str(2 * n), "hint": "Add."}
+        for n in range(8)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    avatar = small(rl_config("avatar"), place, Path("set by the curriculum"))
+    avatar.policy.checkpoint = ""
+    avatar.data.update(path=str(path), batch_size=2)
+    avatar.rollout.update(group_size=2, max_new_tokens=6)
+    avatar.replay.update(samples=1, minimum=2, capacity=6)
+    avatar.optimizer.learning_rate = 1e-3
+    config = curriculum_config({"cold": sft(place, Path("set too")), "asking": avatar})
+    config.dir = str(directory / "run")
+    return config
 
 
 def files(directory: Path) -> dict[Path, bytes]:
@@ -172,6 +192,22 @@ def test_killed_and_stopped_in_every_stage_it_ends_the_same(whole, place, tmp_pa
     ours = json.loads((tmp_path / "run" / SUMMARY).read_text())
     for entry, expected in zip(ours, (cold, visual), strict=True):
         assert (entry["first"], entry["last"]) == (expected["first"], expected["last"])
+
+
+def test_killed_with_a_full_buffer_it_ends_the_same(place, tmp_path):
+    """The stage that replays is killed once its buffer is full; what it draws later is the same."""
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "killed").mkdir()
+    whole, config = asking(place, tmp_path / "whole"), asking(place, tmp_path / "killed")
+    assert run_curriculum(whole)[1]
+    process = Process(config, tmp_path / "killed")
+    assert process.stop_in(1, signal.SIGKILL, 5)[0] == -signal.SIGKILL
+    assert run_curriculum(config)[1]
+    for name in (METRICS, GROUPS, f"{EXPORT}/model.safetensors"):
+        ours, theirs = (stage_directory(c, 1) / name for c in (config, whole))
+        assert ours.read_bytes() == theirs.read_bytes(), name
+    replayed = [line["replayed"] for line in read_jsonl(stage_directory(config, 1) / METRICS)]
+    assert replayed[-1] == 2
 
 
 class Trained:
