@@ -183,7 +183,9 @@ def test_checkpoints_leave_out_what_is_frozen_and_notice_another_base(whole):
     assert not any("frozen" in str(path) for path in saved.directory.glob("7/state/**/*"))
     like = toy.state(("vision",))
     other = jax.tree.map(lambda x: x.at[(0,) * x.ndim].add(1e-6), like.frozen)
-    with pytest.raises(InputError, match=r"field 'policy.checkpoint': its frozen \(or reference\) weights"):
+    with pytest.raises(
+        InputError, match=r"field 'policy.checkpoint': its frozen \(or reference\) weights"
+    ):
         restored(saved, 7, like._replace(frozen=other))
     saved.close()
 

@@ -133,7 +133,8 @@ def sample_weights(
 
     def weights(mean: str, replayed: float) -> np.ndarray:
         even = [whole / size for size in sizes] if mean == "parts" else [1.0, 1.0]
-        return np.select(parts, [even[0], even[1] * replayed], 0.0).astype(np.float32)
+        factor: np.ndarray = np.select(parts, [even[0], even[1] * replayed], 0.0)
+        return factor.astype(np.float32)
 
     # One common penalty belongs to neither part, so that alpha does not weigh it.
     kl_replayed = settings.replay_weight if settings.kl_mean == "parts" else 1.0
