@@ -53,15 +53,15 @@ def answer_rows(
       InputError: an answer that the shapes have no room for; names its dialogue.
     """
     names = list(dict.fromkeys(plain_id(answer.dialogue.id) for answer in answers.values()))
-    media, firsts = media_batch([examples[name] for name in names], policy, shapes)
-    place = dict(zip(names, firsts, strict=True))
+    found = [examples[name] for name in names]
+    media, firsts = media_batch(found, policy, shapes)
+    place = dict(zip(names, zip(found, firsts, strict=True), strict=True))
     rows = TrainRows.empty(shapes.batch, shapes.length, shapes.actions)
     shown: dict[str, _Shown] = {}
     for n, answer in answers.items():
         dialogue = answer.dialogue
         if dialogue.id not in shown:
-            example = examples[plain_id(dialogue.id)]
-            first = place[plain_id(dialogue.id)]
+            example, first = place[plain_id(dialogue.id)]
             shown[dialogue.id] = _shown(dialogue, example, policy, shapes, first)
         _write(rows, n, answer, shown[dialogue.id], policy.vocab.im_end)
     return media, rows

@@ -39,9 +39,14 @@ def heading(plan: Plan, chip: Chip, topology: str) -> str:
 
 
 def _media(plan: Plan) -> str:
-    rooms = plan.rooms
-    tokens = rooms.slots.tokens if rooms.slots else 0
-    return f"{rooms.slices} vision slices of {tokens} tokens, {rooms.sounds} audio slices"
+    slots, media = plan.rooms.slots, plan.batch.media
+    slices = sounds = 0
+    if media is not None and media.vision is not None:
+        slices = media.vision.valid.shape[0]
+    if media is not None and media.audio is not None:
+        sounds = media.audio.mel.shape[0]
+    tokens = slots.tokens if slots else 0
+    return f"{slices} vision slices of {tokens} tokens, {sounds} audio slices"
 
 
 def table(programs: Sequence[Measured]) -> str:
