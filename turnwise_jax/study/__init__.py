@@ -1,7 +1,10 @@
-"""Studies in the embedded world: trainings, their evaluation, a table and pictures.
+"""Studies in the embedded worlds: trainings, their evaluation, a table and pictures.
 
 ``config``     the fields of a study; how its runs are tied to its world and to each other
 ``runner``     the whole, resumable part by part
+``ablation``   variants of a method with several seeds each; ``ablation_config`` its fields,
+               ``ablation_results`` its numbers, ``ablation_tables``, ``ablation_plots``
+``worlds``     what an ablation must know of each kind of world and of its benchmark
 ``tiny``       the untrained policy
 ``report``     tables and curves from reports and logs
 ``plots``      curves and results as pictures
