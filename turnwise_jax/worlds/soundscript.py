@@ -17,8 +17,9 @@ policy that sees but does not hear has nothing to leave out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -148,11 +149,7 @@ def corpus(world: SoundWorld | None = None) -> list[str]:
         sentences.append(f"\nHint: {HINTS[family]}")
     sentences += [f"\n{letter}. {name}" for name in names for letter in "ABCD"]
     sentences += [f"<think></think><answer>{name}</answer>" for name in (*names, *"ABCD")]
-    for shape in world.outlines:
-        for spot in SPOTS:
-            thing = Thing(shape, "red", spot)
-            sentences += [_think(scene, family, thing) for family, scene in _cases(world, thing)]
-        sentences += [f"The {shape} is {colour}." for colour in world.palette]
+    sentences += [_think(scene, family) for scene in _cases(world) for family in MODALITY]
     return sentences
 
 
@@ -171,7 +168,7 @@ def _ask(world: SoundWorld, scene: Scene, family: str, rng: np.random.Generator)
         HINTS[family],
     )
     said = answer if world.letters else truth
-    reply = f"<think>{_think(scene, family, asked)}</think><answer>{said}</answer>"
+    reply = f"<think>{_think(scene, family)}</think><answer>{said}</answer>"
     return Asked(family, question, reply)
 
 
@@ -200,26 +197,23 @@ def _either(first: bool, one: str, other: str) -> tuple[str, list[str]]:
     return (one, [other]) if first else (other, [one])
 
 
-def _think(scene: Scene, family: str, asked: Thing) -> str:
-    """The teacher's reasoning: what is seen, heard, or both."""
-    source = scene.source
-    match family:
-        case "colour":
-            return f"The {asked.shape} at the {asked.spot} is {asked.colour}."
-        case "count":
-            return f"I see a {_listed([t.shape for t in scene.things])}."
-        case "place":
-            return f"I see a {asked.shape} at the {asked.spot}."
-        case "beeps" | "pitch":
-            return f"I hear {_heard(scene)}."
-        case "source":
-            return f"I hear the {source.shape}. The {source.shape} is {source.colour}."
-        case "where":
-            return f"I hear the {source.shape}. The {source.shape} is at the {source.spot}."
-        case _:
-            turn = f"the {scene.things[scene.turn.thing].shape} turns"
-            parts = (_heard(scene), turn) if scene.sound_first else (turn, _heard(scene))
-            return f"I notice {parts[0]}, then {parts[1]}."
+def _think(scene: Scene, family: str) -> str:
+    """The teacher's reasoning: notes of what the question takes, seen, heard or both."""
+    seen = ", ".join(f"{t.spot} {t.shape} {t.colour}" for t in _around(scene))
+    heard = f"{scene.source.shape}, {_heard(scene)}"
+    if family == "order":
+        turning = f"I see: {scene.things[scene.turn.thing].shape} turns."
+        if scene.sound_first:
+            return f"I hear: {heard}. Then {turning}"
+        return f"{turning} Then I hear: {heard}."
+    notes = {"visual": [f"I see: {seen}."], "sound": [f"I hear: {heard}."]}
+    modality = MODALITY[family]
+    return " ".join(notes.get(modality) or [*notes["visual"], *notes["sound"]])
+
+
+def _around(scene: Scene) -> list[Thing]:
+    """The shapes in the order of ``SPOTS``."""
+    return sorted(scene.things, key=lambda thing: list(SPOTS).index(thing.spot))
 
 
 def _heard(scene: Scene) -> str:
@@ -227,15 +221,10 @@ def _heard(scene: Scene) -> str:
     return f"{NUMBERS[scene.beeps]} {register} {'beep' if scene.beeps == 1 else 'beeps'}"
 
 
-def _listed(names: Sequence[str]) -> str:
-    return f"{', a '.join(names[:-1])} and a {names[-1]}"
-
-
-def _cases(world: SoundWorld, thing: Thing) -> Iterator[tuple[str, Scene]]:
-    """Scenes with ``thing`` that between them bring out every sentence about it."""
-    other = Thing("ring", "blue", "left")
-    for beeps in range(1, world.beeps + 1):
-        for high in (True, False):
-            for slot in (0, 1):
-                scene = Scene((thing, other), 0, beeps, high, slot, Turn(0, "blue", 1))
-                yield from ((family, scene) for family in MODALITY)
+def _cases(world: SoundWorld) -> Iterator[Scene]:
+    """Scenes that between them bring out everything that is said about a shape or a sound."""
+    for shape, spot, colour in product(world.outlines, SPOTS, world.palette):
+        things = (Thing(shape, colour, spot), Thing("ring", "blue", "left"))
+        for beeps, high in product(range(1, world.beeps + 1), (False, True)):
+            slot = (beeps + high) % 2
+            yield Scene(things, 0, beeps, high, slot, Turn(0, "blue", 1))

@@ -19,17 +19,18 @@ From the command line::
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.progress import Progress
 
+from turnwise_jax.data.records import Dialogue, Frame, Sound
+from turnwise_jax.data.sources import qa
+from turnwise_jax.data.sources.questions import user_text
 from turnwise_jax.worlds import files as folders
 from turnwise_jax.worlds.command import run
 from turnwise_jax.worlds.soundrender import draw_clip
@@ -118,26 +119,27 @@ def clips(world: SoundWorld, split: str, count: int, seed: int) -> Iterator[Clip
         yield Clip(f"{split}-{index:04d}", scene, clip_seed, ask(world, scene, rng))
 
 
-def records(clip: Clip, families: Sequence[str] | None = None, *, reply: bool) -> Iterator[dict]:
-    """The questions about a clip as JSON objects of ``data.sources.qa``."""
+def dialogues(
+    world: SoundWorld, clip: Clip, families: Sequence[str] | None = None, *, reply: bool
+) -> Iterator[Dialogue]:
+    """The questions about a clip, those of ``families`` or all; the teacher answers if ``reply``.
+
+    Media paths are relative to the set's folder.
+    """
+    video = f"videos/{clip.name}.mp4"
+    frames = tuple(Frame(video, time) for time in qa.spread(0.0, world.seconds, world.slots))
+    media = qa.Media(frames, True, Sound(video, 0.0, world.seconds), world.seconds)
     for asked in clip.asked:
         if families is None or asked.family in families:
-            question = asked.question
-            record: dict[str, Any] = {
-                "id": f"{clip.name}-{asked.family}",
-                "video": f"videos/{clip.name}.mp4",
-                "system": SYSTEM,
-                "question": question.text,
-                "options": list(question.options),
-                "answer": question.answer,
-                "kind": question.kind,
-                "category": question.category,
-                "audio_cues": question.sound,
-                "hint": question.hint,
-            }
-            if not question.options:
-                del record["options"]
-            yield record | ({"response": asked.reply} if reply else {})
+            yield qa.one_turn(
+                f"{clip.name}-{asked.family}",
+                asked.question,
+                user_text(asked.question),
+                media,
+                SYSTEM,
+                asked.reply if reply else None,
+                "",
+            )
 
 
 def _fill(
@@ -156,22 +158,22 @@ def _fill(
                 draw_clip(files.videos / f"{clip.name}.mp4", world, clip.scene, clip.seed)
                 made.append(clip)
                 bar.advance(task)
-            _write(files.sft(split), made, reply=True)
-            if split == "test":
-                _write(files.qa_test, made, reply=False)
-                continue
-            _write(files.rl(), made, reply=False)
-            for stage, families in STAGES.items():
-                _write(files.rl(stage), made, families, reply=False)
+            for path, families, reply in _parts(files, split):
+                lines = (d for clip in made for d in dialogues(world, clip, families, reply=reply))
+                qa.write(lines, path, root=files.root)
 
 
-def _write(
-    path: Path, made: Iterable[Clip], families: Sequence[str] | None = None, *, reply: bool
-) -> None:
-    with open(path, "w", encoding="utf-8") as out:
-        for clip in made:
-            for record in records(clip, families, reply=reply):
-                out.write(json.dumps(record, ensure_ascii=False) + "\n")
+def _parts(
+    files: SoundWorldFiles, split: str
+) -> Iterator[tuple[Path, tuple[str, ...] | None, bool]]:
+    """The question files of a split: path, families (None: all), whether the teacher answers."""
+    yield files.sft(split), None, True
+    if split == "test":
+        yield files.qa_test, None, False
+        return
+    yield files.rl(), None, False
+    for stage, families in STAGES.items():
+        yield files.rl(stage), families, False
 
 
 def _generate(out: str, world: SoundWorld, **sizes: int) -> Path:
