@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from asking import Asking, avatar, make_asking
 from runs import WORLD, Place, rl, sft
 
 from turnwise_jax.rollout.policy import Policy
@@ -38,4 +39,17 @@ def rl_run(place, tmp_path_factory) -> Path:
 def sft_run(place, tmp_path_factory) -> Path:
     """A finished SFT run of :func:`sft`."""
     config = sft(place, tmp_path_factory.mktemp("sft") / "run")
+    return train(config)[0]
+
+
+@pytest.fixture(scope="session")
+def asking(tmp_path_factory) -> Asking:
+    return make_asking(tmp_path_factory.mktemp("asking"))
+
+
+@pytest.fixture(scope="session")
+def avatar_run(asking, tmp_path_factory) -> Path:
+    """A finished run of :func:`avatar`, with a checkpoint of every step."""
+    config = avatar(asking, tmp_path_factory.mktemp("avatar") / "run")
+    config.run.update(checkpoint_every=1, keep_checkpoints=6)
     return train(config)[0]
