@@ -199,7 +199,7 @@ def _either(first: bool, one: str, other: str) -> tuple[str, list[str]]:
 
 def _think(scene: Scene, family: str) -> str:
     """The teacher's reasoning: notes of what the question takes, seen, heard or both."""
-    seen = ", ".join(f"{t.spot} {t.shape} {t.colour}" for t in _around(scene))
+    seen = ", ".join(f"{t.shape} {t.colour} {t.spot}" for t in _listed(scene))
     heard = f"{scene.source.shape}, {_heard(scene)}"
     if family == "order":
         turning = f"I see: {scene.things[scene.turn.thing].shape} turns."
@@ -211,9 +211,9 @@ def _think(scene: Scene, family: str) -> str:
     return " ".join(notes.get(modality) or [*notes["visual"], *notes["sound"]])
 
 
-def _around(scene: Scene) -> list[Thing]:
-    """The shapes in the order of ``SPOTS``."""
-    return sorted(scene.things, key=lambda thing: list(SPOTS).index(thing.spot))
+def _listed(scene: Scene) -> list[Thing]:
+    """The shapes in the order of ``SHAPES``."""
+    return sorted(scene.things, key=lambda thing: SHAPES.index(thing.shape))
 
 
 def _heard(scene: Scene) -> str:
