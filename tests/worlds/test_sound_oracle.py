@@ -25,13 +25,13 @@ from turnwise_jax.worlds.soundsettings import MODALITY, SOUNDWORLDS
 from turnwise_jax.worlds.soundworld import generate
 
 CORNERS = {"left": (0, 1), "right": (2, 1), "top": (1, 0), "bottom": (1, 2)}
+LOOKS = 4
 
 
 class Clip(NamedTuple):
-    """``seen``: spot -> (colour, shape) of each picture; ``fps``: pictures a second."""
+    """``seen``: spot -> (colour, shape), ``LOOKS`` times a second."""
 
     seen: dict[str, list[tuple[str, str]]]
-    fps: float
     heard: Heard
 
     @property
@@ -45,13 +45,13 @@ class Clip(NamedTuple):
         for names in self.seen.values():
             for n, (before, after) in enumerate(pairwise(names), 1):
                 if before[0] != after[0]:
-                    return n / self.fps
+                    return n / LOOKS
         raise AssertionError("no shape turns")
 
 
 def perceive(path: str) -> Clip:
     info = probe(path)
-    times = (np.arange(round(info.duration * info.fps)) + 0.5) / info.fps
+    times = (np.arange(round(info.duration * LOOKS)) + 0.5) / LOOKS
     pictures = read_frames(path, times.tolist())
     side = pictures.shape[1] // 3
     seen = {}
@@ -61,7 +61,7 @@ def perceive(path: str) -> Clip:
         if names[0] is not None:
             shape = Counter(name[1] for name in names).most_common(1)[0][0]
             seen[spot] = [(name[0], shape) for name in names]
-    return Clip(seen, info.fps, listen(read_audio(path, 0.0, info.duration, rate=RATE)))
+    return Clip(seen, listen(read_audio(path, 0.0, info.duration, rate=RATE)))
 
 
 def answer(clip: Clip, text: str) -> str:
