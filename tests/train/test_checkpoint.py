@@ -41,6 +41,31 @@ def test_state_and_position_come_back_exactly(tmp_path, state):
     saved.close()
 
 
+def test_memory_of_any_size_comes_back_and_its_absence_too(tmp_path, state):
+    memory = {"a.x": np.arange(5, dtype=np.int32), "b": np.array([7], np.uint8)}
+    saved = Checkpointer(tmp_path, keep=5)
+    saved.save(1, state, META)
+    saved.save(2, state, META, memory)
+    saved.save(3, state, META, {"a.x": np.arange(9, dtype=np.int32)})
+    saved.close()
+    fresh = Checkpointer(tmp_path)
+    assert fresh.memory(1) == {}
+    back = fresh.memory(2)
+    assert back.keys() == memory.keys()
+    for name, array in memory.items():
+        np.testing.assert_array_equal(back[name], array)
+        assert np.asarray(back[name]).dtype == array.dtype
+    assert len(fresh.memory(3)["a.x"]) == 9
+    toy.assert_equal(fresh.restore(2, toy.state(("vision",)))[0], state)
+    fresh.close()
+    shutil.rmtree(tmp_path / "2" / "memory")
+    (tmp_path / "2" / "memory").mkdir()
+    damaged = Checkpointer(tmp_path)
+    with pytest.raises(InputError, match="step 2"):
+        damaged.memory(2)
+    damaged.close()
+
+
 def test_only_the_newest_are_kept(tmp_path, state):
     save(tmp_path, state, 1, 2, 3, keep=2)
     saved = Checkpointer(tmp_path)

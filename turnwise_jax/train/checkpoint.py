@@ -102,8 +102,10 @@ class Checkpointer:
           InputError: they are damaged.
         """
         try:
-            described = self._manager.item_metadata(step)[_MEMORY]
+            described = self._manager.item_metadata(step).get(_MEMORY)
             if described is None:
+                if (self.directory / str(step) / _MEMORY).exists():
+                    raise ValueError("its arrays are not described")
                 return {}
             like = {name: np.empty(leaf.shape, leaf.dtype) for name, leaf in described.tree.items()}
             args = ocp.args.Composite(**{_MEMORY: ocp.args.StandardRestore(like)})
