@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ml_collections import ConfigDict
 
+from turnwise_jax.data.hints import HINTED, is_hinted
 from turnwise_jax.data.kept import KeptExamples
 from turnwise_jax.data.pictures import referred
 from turnwise_jax.data.pipeline import Grid
@@ -42,7 +43,7 @@ def make_answer_collector(
     """The collector of ``algorithms.avatar``; ``iterations`` batches in all.
 
     Raises:
-      InputError: two records of one name, whose statistics could not be told apart.
+      InputError: records whose statistics could not be told apart by their names.
     """
     check_names(data.dialogues)
     weights = AnswerWeights(**config.reward)
@@ -104,16 +105,17 @@ def hint_rule(config: ConfigDict) -> HintRule | None:
 
 
 def check_names(dialogues: Sequence[Dialogue]) -> None:
-    """Refuse two records of one name."""
+    """Refuse two records of one name, and one that is named like another with its hint."""
+
+    def refuse(dialogue: Dialogue, message: str) -> NoReturn:
+        raise InputError(message, file=dialogue.file, record=dialogue.id, field="id")
+
     seen: set[str] = set()
     for dialogue in dialogues:
+        if is_hinted(dialogue.id):
+            refuse(dialogue, f"must not end in {HINTED!r}: so are questions named with their hint")
         if dialogue.id in seen:
-            raise InputError(
-                "another record has the same name; replay keeps statistics by name",
-                file=dialogue.file,
-                record=dialogue.id,
-                field="id",
-            )
+            refuse(dialogue, "another record has the same name; replay keeps statistics by name")
         seen.add(dialogue.id)
 
 

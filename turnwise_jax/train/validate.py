@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from turnwise_jax.data import DATASETS
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges import JUDGES
-from turnwise_jax.rollout.replay import DRAWS
+from turnwise_jax.rollout.replay import DRAWS, TIERS, tier_capacities
 from turnwise_jax.train.config import algorithm_settings, rl_config, sft_config
 
 CHOICES = {
@@ -161,9 +161,14 @@ def _check_value(field: str, value: Any) -> None:
 
 def _check_rows(given: Mapping[str, Any], supervised: bool) -> None:
     """A batch's rows must come apart into equal micro-batches and equal shares of devices."""
-    samples = given.get("rollout.group_size", 1) + given.get("replay.samples", 0)
-    rows = given["data.batch_size"] * samples
+    fresh = given["data.batch_size"] * given.get("rollout.group_size", 1)
+    rows = fresh + given["data.batch_size"] * given.get("replay.samples", 0)
     parts = given["mesh.data"] * given["mesh.fsdp"]
+    _require(
+        rows == fresh or fresh % parts == 0,
+        "rollout.group_size",
+        f"must make of {fresh} fresh rows equal parts for {parts} devices",
+    )
     shared = f" into parts that {parts} devices can share" if parts > 1 else ""
     _require(
         rows % (given["optimizer.accumulate"] * parts) == 0,
@@ -187,10 +192,12 @@ def _check_replay(given: Mapping[str, Any]) -> None:
         "replay.tiers",
         f"must be three shares above 0 that add to 1, is {tuple(tiers)}",
     )
+    room = tier_capacities(given["replay.capacity"], tiers)[TIERS.index("hard")]
     _require(
-        given["replay.minimum"] <= given["replay.capacity"],
+        given["replay.minimum"] <= room,
         "replay.minimum",
-        "must not be above replay.capacity",
+        f"must not be above {room}, what the hard tier of replay.capacity holds: all samples are "
+        "in it while prompts earn the same",
     )
 
 
