@@ -120,7 +120,7 @@ def plot_tiers(results: Results) -> Figure | None:
     """Samples in each tier of the replay buffer, means over seeds, a panel for each variant."""
     easy = TIERS[0]
     names = [n for n in results.finished() if np.isfinite(results.curves(n, easy)[1]).any()]
-    panels = _panels(len(names), width=2.5, height=1.75, columns=4)
+    panels = _panels(len(names), width=2.5, height=1.75, columns=4, sharey=True)
     if panels is None:
         return None
     figure, grid = panels
