@@ -29,7 +29,12 @@ from turnwise_jax.worlds.soundworld import generate
 
 ROOT = Path(__file__).resolve().parent.parent
 DOC = (ROOT / "docs" / "avatar.md").read_text()
-DEFINE = {"train": define_config, "eval": evaluate.define, "hints": hints.define}
+DEFINE = {
+    "train": define_config,
+    "study": define_config,
+    "eval": evaluate.define,
+    "hints": hints.define,
+}
 
 
 def blocks(language: str) -> list[str]:
