@@ -141,6 +141,21 @@ def test_both_modalities_together_give_the_answer(made, name, feature):
     assert best_guess(family(made, name), feature) > 0.95
 
 
+def test_a_lone_shape_is_not_asked_for_among_others(made):
+    for clip in made[:1000]:
+        options = [
+            a.question.options for a in clip.asked if a.family in ("place", "source", "where")
+        ]
+        assert all(2 <= len(names) <= 4 for names in options)
+        assert bool(options) == (len(clip.scene.things) > 1)
+
+
+@pytest.mark.parametrize("name", MODALITY)
+def test_every_clip_of_a_world_with_one_family_asks_its_question(name):
+    world = replace(DEMO, families=(name,), turns=0.5)
+    assert [[a.family for a in clip.asked] for clip in clips(world, "test", 50, 3)] == [[name]] * 50
+
+
 def test_scenes_show_each_shape_colour_and_spot_once():
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -227,7 +242,8 @@ def test_stages_go_from_seeing_to_hearing_to_finding():
     [
         ({"things": (2, 4)}, "things"),
         ({"things": (2, 2)}, "things"),
-        ({"things": (1, 2)}, "things"),
+        ({"things": (1, 1)}, "things"),
+        ({"things": (0, 2)}, "things"),
         ({"colours": 3}, "colours"),
         ({"shapes": 6}, "shapes"),
         ({"families": ("smell",)}, "families"),
@@ -256,5 +272,5 @@ def test_settings_that_cannot_be_are_refused_by_name(values, field):
 
 
 def test_settings_come_from_plain_mappings():
-    assert SoundWorld.from_dict({"things": [2, 3], "seconds": 4}) == SoundWorld(seconds=4)
+    assert SoundWorld.from_dict({"things": [1, 3], "seconds": 4}) == SoundWorld(seconds=4)
     assert SoundWorld.from_dict({"families": ["pitch"], "turns": 0}).families == ("pitch",)

@@ -121,9 +121,11 @@ def order_by_ear(world: SoundWorld) -> float:
 def ask(world: SoundWorld, scene: Scene, rng: np.random.Generator) -> tuple[Asked, ...]:
     """Up to ``per_clip`` questions of different families, "order" first if it can be asked.
 
-    Where a shape turns, no question asks for a colour.
+    Where a shape turns, no question asks for a colour; of a lone shape none asks which one it is.
     """
     barred = {"order"} if scene.turn is None else {"colour", "source"}
+    if len(scene.things) == 1:
+        barred |= {"place", "source", "where"}
     families = [str(f) for f in rng.permutation(world.families) if f not in barred]
     families.sort(key=lambda family: family != "order")
     return tuple(_ask(world, scene, family, rng) for family in families[: world.per_clip])

@@ -61,7 +61,7 @@ class SoundWorld:
     """
 
     families: tuple[str, ...] = tuple(MODALITY)  # question families, see MODALITY
-    things: tuple[int, int] = (2, 3)  # shapes in a clip
+    things: tuple[int, int] = (1, 3)  # shapes in a clip; one shape is what eyes learn from first
     colours: int = 4  # the first so many of COLOURS
     shapes: int = 3  # the first so many of SHAPES
     beeps: int = 4  # beeps of a sound, at most
@@ -130,7 +130,8 @@ def _check(world: SoundWorld) -> None:
     low, high = world.things
     whole = isinstance(low, int) and isinstance(high, int)
     most = min(world.shapes, world.colours - 1, len(SPOTS))
-    need(whole and low >= 2 and high <= most, "things", f"must lie between 2 and {most} shapes")
+    need(whole and high <= most, "things", f"must lie between 1 and {most} shapes")
+    need(high >= 2, "things", "must reach 2 shapes")
     need("count" not in world.families or low < high, "things", "'count' needs a range")
     need(2 <= world.beeps <= 4, "beeps", "must be 2 to 4")
     need(world.wordings in (1, 2), "wordings", "must be 1 or 2")
@@ -159,7 +160,7 @@ def _check(world: SoundWorld) -> None:
 
 SOUNDWORLDS: dict[str, SoundWorld] = {
     "demo": SoundWorld(),
-    "easy": SoundWorld(things=(2, 3), beeps=3, noise=0.0, texture=0.0, hiss=0.0),
+    "easy": SoundWorld(things=(1, 2), beeps=3, noise=0.0, texture=0.0, hiss=0.0),
     "hard": SoundWorld(
         things=(2, 4),
         colours=6,

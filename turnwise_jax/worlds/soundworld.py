@@ -115,8 +115,11 @@ def clips(world: SoundWorld, split: str, count: int, seed: int) -> Iterator[Clip
         root = np.random.SeedSequence([seed, SPLITS.index(split), index])
         script_seed, clip_seed = root.spawn(2)
         rng = np.random.default_rng(script_seed)
-        scene = sample_scene(world, rng)
-        yield Clip(f"{split}-{index:04d}", scene, clip_seed, ask(world, scene, rng))
+        asked: tuple[Asked, ...] = ()
+        while not asked:
+            scene = sample_scene(world, rng)
+            asked = ask(world, scene, rng)
+        yield Clip(f"{split}-{index:04d}", scene, clip_seed, asked)
 
 
 def dialogues(
