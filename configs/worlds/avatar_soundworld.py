@@ -6,8 +6,9 @@ Variants of AVATAR, each trained with three seeds from one supervised start, on 
 sound. All variants generate the same number of rollouts: those that replay more make more updates
 of equally many samples. A batch has 8 samples of each prompt, K_on fresh ones and K_off replayed
 ones. Table "components" takes AVATAR apart, "shapes" varies the weights over an answer, "splits"
-the share of replay. Leaves tables and pictures in runs/avatar_ablation. Sized for about two hours on
-two CPU cores, which is an estimate: not timed as a whole.
+the share of replay. Leaves tables and pictures in runs/avatar_ablation.
+
+Sized for about two hours on two CPU cores, an estimate from single updates: not timed as a whole.
 """
 
 from __future__ import annotations
