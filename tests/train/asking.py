@@ -81,7 +81,8 @@ def avatar(asking: Asking, directory: Path) -> ConfigDict:
     config.rollout.update(group_size=2, max_new_tokens=6, top_k=0)
     config.replay.update(samples=2, capacity=8, minimum=2)
     config.hints.update(reward_at_most=1.0, kl_at_most=10.0, min_history=2, zero_streak=0)
-    config.optimizer.learning_rate = 3e-4
+    # No more than this, and AdamW does not blow up rounding.
+    config.optimizer.update(learning_rate=5e-5, eps=1e-5)
     return config
 
 
