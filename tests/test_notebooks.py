@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
 from pathlib import Path
 
 import nbformat
+import numpy as np
 import pytest
 from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
-NAMES = ("01_kernels", "02_turnwise")
+NAMES = ("01_kernels", "02_turnwise", "03_avatar")
 BADGE = (
     "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
     "(https://colab.research.google.com/github/turnwise/turnwise_jax/blob/main/notebooks/{}.ipynb)"
 )
-MAX_BYTES = {"01_kernels": 400_000, "02_turnwise": 600_000}  # GitHub shows large ones slowly
+# GitHub shows large ones slowly
+MAX_BYTES = {"01_kernels": 400_000, "02_turnwise": 600_000, "03_avatar": 700_000}
 
 
 def read(name: str) -> nbformat.NotebookNode:
@@ -102,6 +105,40 @@ def test_stored_outputs_of_01_are_those_of_its_code(run):
         assert not [out for out in stored[key].outputs if out.output_type == "error"], key
         assert pictures(stored[key]) == pictures(cell), key
         if "perf_counter" not in cell.source:
+            assert printed(stored[key]) == printed(cell), key
+
+
+def test_vanished_advantages_come_back_from_the_reference_score(run):
+    """Rows of the notebook's table: reward, average | advantage then, baseline, multiplicative."""
+    lines = printed(run["03_avatar"]["vcrs"]).splitlines()[1:]
+    then, baseline, _ = np.array([line.split("|")[1].split() for line in lines], float).T
+    assert then.tolist() == [1.5, 0.0, -0.5, 0.0, 0.0]
+    assert np.sign(baseline).tolist() == [1, 1, -1, 0, 0]
+
+
+def test_a_clip_can_be_listened_to(run):
+    for cells in (run["03_avatar"], code_cells(read("03_avatar"))):
+        (player,) = (out for out in cells["world"].outputs if "<audio" in str(out.get("data")))
+        assert "data:audio/wav;base64," in player.data["text/html"]
+
+
+def test_both_runs_of_03_generate_the_same_number_of_answers(run):
+    """Half as many fresh samples of a prompt, twice as many updates."""
+    lines = printed(run["03_avatar"]["curves"]).splitlines()
+    assert [line.split("  ")[0].strip() for line in lines] == ["8 fresh", "4 fresh, 4 replayed"]
+    updates = [int(re.search(r"(\d+) updates", line)[1]) for line in lines]
+    assert updates[1] == 2 * updates[0]
+
+
+def test_stored_outputs_of_03_are_those_of_its_code(run):
+    """What is printed before the world is made is the same everywhere; training is not."""
+    stored = code_cells(read("03_avatar"))
+    assert [cell.execution_count for cell in stored.values()] == list(range(1, len(stored) + 1))
+    keys = list(stored)
+    for key, cell in run["03_avatar"].items():
+        assert not [out for out in stored[key].outputs if out.output_type == "error"], key
+        assert pictures(stored[key]) == pictures(cell), key
+        if keys.index(key) < keys.index("world"):
             assert printed(stored[key]) == printed(cell), key
 
 
