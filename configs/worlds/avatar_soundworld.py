@@ -64,7 +64,7 @@ def get_config() -> ConfigDict:
     config.base.model.update(
         text_initializer_range=0.1,
         vision_fullatt_block_indexes=(0, 1),
-        text_num_hidden_layers=2,
+        text_num_hidden_layers=3,
     )
     config.evaluation.new_tokens = REPLY
     config.evaluation.controls = ("grpo", "avatar")
@@ -74,7 +74,7 @@ def get_config() -> ConfigDict:
 def _start() -> ConfigDict:
     config = sft_config()
     config.policy.checkpoint = BASE
-    config.optimizer.update(learning_rate=4e-3, warmup_steps=30, schedule="cosine", b2=0.99)
+    config.optimizer.update(learning_rate=3e-3, warmup_steps=30, schedule="cosine", b2=0.99)
     config.data.batch_size = 16
     config.run.steps = 600
     return _small(config)

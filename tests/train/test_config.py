@@ -201,3 +201,13 @@ def test_records_of_the_other_kind_are_refused_in_one_line(place, tmp_path, kind
         run.train(config)
     assert error.value.record is not None
     assert "\n" not in str(error.value)
+
+
+def test_a_limit_takes_the_first_records(place, tmp_path):
+    config = rl(place, tmp_path / "run")
+    policy = run.load_policy(config)
+    whole = run.read_data(config, policy)
+    config.data.limit = 3
+    some = run.read_data(config, policy)
+    assert some.dialogues == whole.dialogues[:3]
+    assert some.grids == whole.grids[:3]

@@ -13,6 +13,7 @@ from PIL import Image
 
 from turnwise_jax.cli import world as command
 from turnwise_jax.data.audio import read_audio
+from turnwise_jax.data.hints import hinted, is_hinted
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import ClipSpec, Dialogue
 from turnwise_jax.data.sources import qa
@@ -75,6 +76,11 @@ def test_what_was_written_is_read_back(files):
             for d in dialogues(world, clip, families, reply=reply)
         ]
         found = read(path, ClipSpec(world.slots))
+        helped = [is_hinted(d.id) for d in found]
+        assert any(helped) == (path == files.sft("train"))
+        expected = [
+            hinted(d) if with_hint else d for d, with_hint in zip(expected, helped, strict=True)
+        ]
         assert [plain(d, files.root) for d in found] == [plain(d, Path()) for d in expected]
         assert {d.turns[0].reply is not None for d in found} == {reply}
 

@@ -47,6 +47,7 @@ def _shared() -> dict[str, Any]:
             "path": "",  # empty: the one file of the source's format in `root`
             "user_turns": "",  # companion JSON; empty: found beside `path`
             "root": "",  # folder that image and video paths are relative to
+            "limit": 0,  # train on the first so many records; 0: on all
             "frames": 32,  # of a question-answering record's clip, spread evenly over it
             "sound": True,  # and its audio track, if it has one
             "on_bad_record": "raise",  # or "skip": counted and listed in the run's report

@@ -43,6 +43,7 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
         on_bad_record=fields.on_bad_record,
         clip=ClipSpec(fields.frames, fields.sound),
     )
+    dialogues = dialogues[: fields.limit or None]
     data = Data([], [], skipped)
     with ProgressBar("reading headers", len(dialogues)) as bar:
         for dialogue in dialogues:

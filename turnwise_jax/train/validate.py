@@ -35,6 +35,7 @@ AT_LEAST = {
     "policy.logprob_chunk": 1,
     "policy.lora.rank": 0,
     "data.batch_size": 1,
+    "data.limit": 0,
     "data.frames": 1,
     "data.workers": 0,
     "data.keep_mb": 0,

@@ -15,6 +15,12 @@ from turnwise_jax.worlds.settings import COLOURS
 from turnwise_jax.worlds.soundscript import Scene
 from turnwise_jax.worlds.soundsettings import BEEP, GAP, OCTAVES, SLOT, SPOTS, VOICES, SoundWorld
 
+WALLS = {  # tints by which the sides of the room are told apart
+    "left": (22, -22, -22),
+    "right": (-22, 22, -22),
+    "top": (-22, -22, 22),
+    "bottom": (12, 12, -32),
+}
 _FADE = 0.006  # s; a beep's attack and release
 _BLOCK = 1024  # samples of an AAC frame
 
@@ -32,7 +38,7 @@ def pictures(world: SoundWorld, scene: Scene, rng: np.random.Generator) -> Itera
     """The pictures in order, uint8[size, size, 3]; picture n is shown from n / fps on."""
     count = round(world.seconds * world.fps)
     actors = _actors(world, scene, rng, count)
-    ground = background(world.size, world.texture, rng)
+    ground = background(world.size, world.texture, rng) + _walls(world)
     grain = rng.normal(0.0, world.noise, (2 * world.size, 2 * world.size, 1)).astype(np.int16)
     for n, (dy, dx) in enumerate(rng.integers(0, world.size, (count, 2))):
         picture = ground.copy()
@@ -41,6 +47,19 @@ def pictures(world: SoundWorld, scene: Scene, rng: np.random.Generator) -> Itera
                 paint(picture, actor, n)
         picture += grain[dy : dy + world.size, dx : dx + world.size]
         yield np.clip(picture, 0, 255, out=picture).astype(np.uint8)
+
+
+def _walls(world: SoundWorld) -> np.ndarray:
+    """What tells the sides of the room apart, int16[size, size, 3]: a tint of each spot's cell."""
+    cell = world.size // 3
+    out = np.zeros((world.size, world.size, 3), np.int16)
+    for spot, (column, row) in SPOTS.items():
+        rows, columns = (
+            slice(row * cell, (row + 1) * cell),
+            slice(column * cell, (column + 1) * cell),
+        )
+        out[rows, columns] = WALLS[spot]
+    return out
 
 
 def samples(world: SoundWorld, scene: Scene, rng: np.random.Generator) -> np.ndarray:

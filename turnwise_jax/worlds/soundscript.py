@@ -151,7 +151,7 @@ def corpus(world: SoundWorld | None = None) -> list[str]:
         sentences.append(f"\nHint: {HINTS[family]}")
     sentences += [f"\n{letter}. {name}" for name in names for letter in "ABCD"]
     sentences += [f"<think></think><answer>{name}</answer>" for name in (*names, *"ABCD")]
-    sentences += [_think(scene, family) for scene in _cases(world) for family in MODALITY]
+    sentences += [_think(scene) for scene in _cases(world)]
     return sentences
 
 
@@ -170,7 +170,7 @@ def _ask(world: SoundWorld, scene: Scene, family: str, rng: np.random.Generator)
         HINTS[family],
     )
     said = answer if world.letters else truth
-    reply = f"<think>{_think(scene, family)}</think><answer>{said}</answer>"
+    reply = f"<think>{_think(scene)}</think><answer>{said}</answer>"
     return Asked(family, question, reply)
 
 
@@ -199,23 +199,22 @@ def _either(first: bool, one: str, other: str) -> tuple[str, list[str]]:
     return (one, [other]) if first else (other, [one])
 
 
-def _think(scene: Scene, family: str) -> str:
-    """The teacher's reasoning: notes of what the question takes, seen, heard or both."""
-    seen = ", ".join(f"{t.shape} {t.colour} {t.spot}" for t in _listed(scene))
-    heard = f"{scene.source.shape}, {_heard(scene)}"
-    if family == "order":
-        turning = f"I see: {scene.things[scene.turn.thing].shape} turns."
-        if scene.sound_first:
-            return f"I hear: {heard}. Then {turning}"
-        return f"{turning} Then I hear: {heard}."
-    notes = {"visual": [f"I see: {seen}."], "sound": [f"I hear: {heard}."]}
-    modality = MODALITY[family]
-    return " ".join(notes.get(modality) or [*notes["visual"], *notes["sound"]])
+def _think(scene: Scene) -> str:
+    """The teacher's notes, the same for every question: all that is seen, all that is heard, and in
+    the order of time if a shape turns."""
+    seen = ", ".join(f"{t.spot} {t.shape} {t.colour}" for t in _listed(scene))
+    heard = f"I hear {scene.source.shape}, {_heard(scene)}."
+    if scene.turn is None:
+        return f"I see {seen}. {heard}"
+    turning = f"{scene.things[scene.turn.thing].spot} turns."
+    later = [heard, turning] if scene.sound_first else [turning, heard]
+    return f"I see {seen}. {later[0]} Then {later[1]}"
 
 
 def _listed(scene: Scene) -> list[Thing]:
-    """The shapes in the order of ``SHAPES``."""
-    return sorted(scene.things, key=lambda thing: SHAPES.index(thing.shape))
+    """The shapes in the order of ``SPOTS``."""
+    spots = tuple(SPOTS)
+    return sorted(scene.things, key=lambda thing: spots.index(thing.spot))
 
 
 def _heard(scene: Scene) -> str:

@@ -68,6 +68,7 @@ class SoundWorld:
     wordings: int = 1  # phrasings of each question
     per_clip: int = 4  # questions about a clip, at most
     turns: float = 0.4  # share of clips in which a shape turns its colour
+    hinted: float = 0.2  # share of the teacher's training questions that are shown with their hint
     letters: bool = False  # the teacher answers with an option's letter, not with its text
     seconds: float = 3.0
     size: int = 84  # pixels, both sides
@@ -136,7 +137,8 @@ def _check(world: SoundWorld) -> None:
     need(2 <= world.beeps <= 4, "beeps", "must be 2 to 4")
     need(world.wordings in (1, 2), "wordings", "must be 1 or 2")
     need(world.per_clip >= 1, "per_clip", "must be at least 1")
-    need(0 <= world.turns <= 1, "turns", "must be a share between 0 and 1")
+    for name in ("turns", "hinted"):
+        need(0 <= getattr(world, name) <= 1, name, "must be a share between 0 and 1")
     for families, turns in ((("order",), 1.0), (("colour", "source"), 0.0)):
         met = set(families) & set(world.families) and world.turns == 1.0 - turns
         need(not met, "turns", f"leaves no clip for {' and '.join(families)}")

@@ -5,7 +5,8 @@ is a folder of real .mp4 files and JSON lines of ``data.sources.qa``::
 
     out/manifest.json                       setting, seed and sizes; present only when complete
     out/videos/{train,test}-0000.mp4
-    out/sft_{train,test}.jsonl              questions with the teacher's reply
+    out/sft_{train,test}.jsonl              questions with the teacher's reply; to train on, some
+                                            with their hint
     out/rl_train.jsonl                      the training questions, the reply left to the policy
     out/rl_stage{1,2,3}_train.jsonl         of them those of one stage of RL: visual, then also
                                             audio-visual, then localisation
@@ -21,13 +22,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from rich.progress import Progress
 
+from turnwise_jax.data.hints import hinted
 from turnwise_jax.data.records import Dialogue, Frame, Sound
 from turnwise_jax.data.sources import qa
 from turnwise_jax.data.sources.questions import user_text
@@ -163,7 +165,16 @@ def _fill(
                 bar.advance(task)
             for path, families, reply in _parts(files, split):
                 lines = (d for clip in made for d in dialogues(world, clip, families, reply=reply))
+                if reply and split == "train":
+                    lines = _with_hints(lines, world.hinted, seed)
                 qa.write(lines, path, root=files.root)
+
+
+def _with_hints(lines: Iterable[Dialogue], share: float, seed: int) -> Iterator[Dialogue]:
+    """A share of the questions with their hint: a policy should know hints before RL shows any."""
+    rng = np.random.default_rng(seed)
+    for dialogue in lines:
+        yield hinted(dialogue) if rng.random() < share else dialogue
 
 
 def _parts(
