@@ -176,8 +176,14 @@ def assert_close_run(ours: Path, expected: Path) -> None:
 
 
 def test_two_processes_make_the_run_of_one(asking, avatar_run, tmp_path, monkeypatch):
+    """Rows are shared, parameters are not.
+
+    With these split too, simulated hosts (Gloo on CPUs) now and then meet in different
+    collectives, those of the head and of the layers, and end.
+    """
     monkeypatch.setattr(test_hosts, "SILENCE", 60.0)  # nobody dies here, a slow machine is no death
-    pair = test_hosts.Pair(avatar(asking, tmp_path / "run"), tmp_path / "pair")
+    config = avatar(asking, tmp_path / "run")
+    pair = test_hosts.Pair(config, tmp_path / "pair", fsdp=1)
     assert pair.finish() == [0, 0], pair.last_lines()
     assert_close_run(tmp_path / "run", avatar_run)
 

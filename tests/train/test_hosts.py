@@ -44,14 +44,17 @@ def config_for(place, directory: Path, **data):
 
 
 class Pair:
-    """The real command, once on each of two "hosts" that share a mesh of 2 x 2 devices."""
+    """The real command, once on each of two "hosts" that share a mesh of 2 x 2 devices.
 
-    def __init__(self, config, folder: Path):
+    ``fsdp``: parts of the parameters, 1 or 2 or 4; the rest of the mesh shares rows alone.
+    """
+
+    def __init__(self, config, folder: Path, *, fsdp: int = 2):
         self.run = Path(config.run.dir)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             coordinator = f"127.0.0.1:{free.getsockname()[1]}"
-        config.mesh.update(data=2, fsdp=2)
+        config.mesh.update(data=4 // fsdp, fsdp=fsdp)
         config.hosts.update(count=2, coordinator=coordinator, timeout=SILENCE)
         folder.mkdir(exist_ok=True)
         self.file = folder / "config.py"
