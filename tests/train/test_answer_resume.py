@@ -178,8 +178,8 @@ def assert_close_run(ours: Path, expected: Path) -> None:
 def test_two_processes_make_the_run_of_one(asking, avatar_run, tmp_path, monkeypatch):
     """Rows are shared, parameters are not.
 
-    With these split too, simulated hosts (Gloo on CPUs) now and then meet in different
-    collectives, those of the head and of the layers, and end.
+    With these split too, this family's rollouts on simulated hosts (Gloo on CPUs) now and then end
+    in a mismatch of collectives, while compiling already.
     """
     monkeypatch.setattr(test_hosts, "SILENCE", 60.0)  # nobody dies here, a slow machine is no death
     config = avatar(asking, tmp_path / "run")
