@@ -20,6 +20,7 @@ from turnwise_jax.train.config import avatar_config, sft_config
 
 GENERATED = 3840  # rollouts of each run
 PROMPTS = 8  # in a batch
+PRACTICE = 96  # questions that RL trains on, so that each comes back several times
 FRAMES = 6  # of a clip of 3 s
 REPLY = 40  # tokens of an answer, at most
 
@@ -61,6 +62,7 @@ def get_config() -> ConfigDict:
         },
     )
     config.dir = "runs/avatar_ablation"
+    config.world.update(train=1200, test=100)
     config.base.model.update(
         text_initializer_range=0.1,
         vision_fullatt_block_indexes=(0, 1),
@@ -76,7 +78,7 @@ def _start() -> ConfigDict:
     config.policy.checkpoint = BASE
     config.optimizer.update(learning_rate=3e-3, warmup_steps=30, schedule="cosine", b2=0.99)
     config.data.batch_size = 16
-    config.run.steps = 600
+    config.run.steps = 800
     return _small(config)
 
 
@@ -87,7 +89,7 @@ def _variant(fresh: int, *, shape: str = "u", hints: bool = True) -> ConfigDict:
     config.algorithm.tas_shape = shape
     config.hints.use = hints
     config.optimizer.update(learning_rate=5e-4, warmup_steps=5, b2=0.99)
-    config.data.batch_size = PROMPTS
+    config.data.update(batch_size=PROMPTS, limit=PRACTICE)
     config.rollout.update(group_size=fresh, max_new_tokens=REPLY)
     config.replay.update(samples=8 - fresh, capacity=1000)
     config.run.steps = GENERATED // (PROMPTS * fresh)

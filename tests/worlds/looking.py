@@ -34,7 +34,8 @@ def outline(shape: str, height: int, width: int) -> np.ndarray:
 def look(frame: np.ndarray) -> tuple[str, str] | None:
     """(colour, shape) of the object in uint8[H, W, 3], None if there is only background."""
     pixels = frame.astype(float)
-    far = np.abs(pixels - 60).max(-1) > 75
+    edges = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    far = np.abs(pixels - np.median(edges, axis=0)).max(-1) > 75
     if far.mean() < 0.02:
         return None
     rows, columns = np.flatnonzero(far.any(1)), np.flatnonzero(far.any(0))

@@ -16,10 +16,10 @@ from turnwise_jax.worlds.soundscript import Scene
 from turnwise_jax.worlds.soundsettings import BEEP, GAP, OCTAVES, SLOT, SPOTS, VOICES, SoundWorld
 
 WALLS = {  # tints by which the sides of the room are told apart
-    "left": (22, -22, -22),
-    "right": (-22, 22, -22),
-    "top": (-22, -22, 22),
-    "bottom": (12, 12, -32),
+    "left": (40, -40, -40),
+    "right": (45, -40, 45),
+    "top": (-40, -40, 40),
+    "bottom": (-45, -45, -45),
 }
 _FADE = 0.006  # s; a beep's attack and release
 _BLOCK = 1024  # samples of an AAC frame
