@@ -93,11 +93,13 @@ def _variant(fresh: int, *, shape: str = "u", hints: bool = True) -> ConfigDict:
     config.rollout.update(group_size=fresh, max_new_tokens=REPLY)
     config.replay.update(samples=8 - fresh, capacity=1000)
     config.run.steps = GENERATED // (PROMPTS * fresh)
-    return _small(config)
+    config = _small(config)
+    config.policy.freeze = ("vision", "audio")
+    return config
 
 
 def _small(config: ConfigDict) -> ConfigDict:
-    """What suits a tiny model on a CPU: float32, nothing frozen, nothing recomputed."""
+    """What suits a tiny model on a CPU: float32, nothing recomputed."""
     config.policy.update(freeze=(), dtype="float32", remat="none")
     config.data.update(frames=FRAMES, shuffle=True)
     config.shapes.row_buckets = 1
