@@ -10,6 +10,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
+from turnwise_jax.study import ablation_config
 from turnwise_jax.study.config import check, run_config
 from turnwise_jax.train.curriculum import stage_config
 from turnwise_jax.train.validate import validate
@@ -48,9 +49,18 @@ def runs(path: Path) -> list[ConfigDict]:
     configs = variants(path)
     if folder != "worlds":
         return [run for config in configs for run in stages(config)]
-    for config in configs:
-        check(config)
-    return [run_config(c, name, WorldFiles(Path("world"))) for c in configs for name in c.order]
+    return [run for config in configs for run in study_runs(config)]
+
+
+def study_runs(config: ConfigDict) -> list[ConfigDict]:
+    """The runs of a study, of an ablation those of its first seed and their start."""
+    if "seeds" in config:
+        ablation_config.check(config)
+        seed = config.seeds[0]
+        start = ablation_config.start_config(config)
+        return [start, *(ablation_config.run_config(config, name, seed) for name in config.order)]
+    check(config)
+    return [run_config(config, name, WorldFiles(Path("world"))) for name in config.order]
 
 
 def stages(config: ConfigDict) -> list[ConfigDict]:
