@@ -7,12 +7,32 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turnwise_jax.errors import InputError
 
 MANIFEST = "manifest.json"
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class SetFiles:
+    """Where the parts of a set lie; media paths in the records are relative to ``root``."""
+
+    root: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / MANIFEST
+
+    @property
+    def videos(self) -> Path:
+        return self.root / "videos"
+
+    def sft(self, split: str) -> Path:
+        return self.root / f"sft_{split}.jsonl"
 
 
 def check_sizes(*, train: int, test: int, seed: int) -> None:

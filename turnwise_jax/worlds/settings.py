@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from turnwise_jax.errors import InputError
 
@@ -29,8 +29,33 @@ QUESTIONS = {
 }
 
 
+class Setting:
+    """What the settings of all worlds share; each is a frozen dataclass of plain values."""
+
+    colours: int
+    shapes: int
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The setting of a plain mapping (a config); InputError for fields that cannot be."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        for name in values:
+            if name not in known:
+                raise InputError(f"unknown; known are {', '.join(sorted(known))}", field=name)
+        fixed = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in values.items()}
+        return cls(**fixed)
+
+    @property
+    def palette(self) -> tuple[str, ...]:
+        return tuple(COLOURS)[: self.colours]
+
+    @property
+    def outlines(self) -> tuple[str, ...]:
+        return SHAPES[: self.shapes]
+
+
 @dataclass(frozen=True)
-class World:
+class World(Setting):
     """One setting of the world; every field is a handle on difficulty or size.
 
     Times are seconds. Pairs are the ends of a uniform range. Shares and rates are probabilities.
@@ -64,16 +89,6 @@ class World:
     def __post_init__(self) -> None:
         _check(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> World:
-        """The world of a plain mapping (a config); InputError for unknown or impossible fields."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        for name in values:
-            if name not in known:
-                raise InputError(f"unknown; known are {', '.join(sorted(known))}", field=name)
-        fixed = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in values.items()}
-        return cls(**fixed)
-
     @property
     def turn_seconds(self) -> float:
         """Time from one decision to the next."""
@@ -96,14 +111,6 @@ class World:
     @property
     def decision_times(self) -> tuple[float, ...]:
         return tuple(round((k + 1) * self.turn_seconds, 6) for k in range(self.turns))
-
-    @property
-    def palette(self) -> tuple[str, ...]:
-        return tuple(COLOURS)[: self.colours]
-
-    @property
-    def outlines(self) -> tuple[str, ...]:
-        return SHAPES[: self.shapes]
 
 
 def _check(world: World) -> None:

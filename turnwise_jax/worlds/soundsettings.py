@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.worlds.settings import COLOURS, SHAPES
+from turnwise_jax.worlds.settings import COLOURS, SHAPES, Setting
 
 SPOTS = {"left": (0, 1), "right": (2, 1), "top": (1, 0), "bottom": (1, 2)}  # (column, row) of 3x3
 SLOT = 0.5  # s; a sound fills one slot, a turn falls on the border of two
@@ -54,7 +53,7 @@ QUESTIONS = {
 
 
 @dataclass(frozen=True)
-class SoundWorld:
+class SoundWorld(Setting):
     """One setting of the world; every field is a handle on difficulty or size.
 
     Times are seconds. Pairs are the ends of a uniform range. Shares are probabilities.
@@ -82,24 +81,6 @@ class SoundWorld:
 
     def __post_init__(self) -> None:
         _check(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> SoundWorld:
-        """The world of a plain mapping (a config); InputError for unknown or impossible fields."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        for name in values:
-            if name not in known:
-                raise InputError(f"unknown; known are {', '.join(sorted(known))}", field=name)
-        fixed = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in values.items()}
-        return cls(**fixed)
-
-    @property
-    def palette(self) -> tuple[str, ...]:
-        return tuple(COLOURS)[: self.colours]
-
-    @property
-    def outlines(self) -> tuple[str, ...]:
-        return SHAPES[: self.shapes]
 
     @property
     def slots(self) -> int:

@@ -40,25 +40,10 @@ from turnwise_jax.worlds.soundscript import STAGES, SYSTEM, Asked, Scene, ask, s
 from turnwise_jax.worlds.soundsettings import SOUNDWORLDS, SoundWorld
 
 FORMAT = 1  # raise when the same setting and seed would give another set
-SPLITS = ("train", "test")
 
 
-@dataclass(frozen=True, slots=True)
-class SoundWorldFiles:
-    """Where the parts of a set lie; media paths in the records are relative to ``root``."""
-
-    root: Path
-
-    @property
-    def manifest(self) -> Path:
-        return self.root / folders.MANIFEST
-
-    @property
-    def videos(self) -> Path:
-        return self.root / "videos"
-
-    def sft(self, split: str) -> Path:
-        return self.root / f"sft_{split}.jsonl"
+class SoundWorldFiles(folders.SetFiles):
+    """The folder of a set."""
 
     def rl(self, stage: str = "") -> Path:
         """Training questions of a stage, a key of ``STAGES``; all of them without one."""
@@ -114,7 +99,7 @@ def generate(
 def clips(world: SoundWorld, split: str, count: int, seed: int) -> Iterator[Clip]:
     """The clips of a split in order; clip i depends on (world, split, seed, i) alone."""
     for index in range(count):
-        root = np.random.SeedSequence([seed, SPLITS.index(split), index])
+        root = np.random.SeedSequence([seed, folders.SPLITS.index(split), index])
         script_seed, clip_seed = root.spawn(2)
         rng = np.random.default_rng(script_seed)
         asked: tuple[Asked, ...] = ()
@@ -157,7 +142,7 @@ def _fill(
     files.videos.mkdir()
     with Progress(disable=shown is None) as bar:
         task = bar.add_task(f"world in {shown}", total=sum(counts.values()))
-        for split in SPLITS:
+        for split in folders.SPLITS:
             made = []
             for clip in clips(world, split, counts[split], seed):
                 draw_clip(files.videos / f"{clip.name}.mp4", world, clip.scene, clip.seed)

@@ -44,25 +44,10 @@ from turnwise_jax.worlds.script import (
 from turnwise_jax.worlds.settings import QUESTIONS, WORLDS, World
 
 FORMAT = 1  # raise when the same setting and seed would give another set
-SPLITS = ("train", "test")
 
 
-@dataclass(frozen=True, slots=True)
-class WorldFiles:
-    """Where the parts of a set lie; media paths in the records are relative to `root`."""
-
-    root: Path
-
-    @property
-    def manifest(self) -> Path:
-        return self.root / folders.MANIFEST
-
-    @property
-    def videos(self) -> Path:
-        return self.root / "videos"
-
-    def sft(self, split: str) -> Path:
-        return self.root / f"sft_{split}.jsonl"
+class WorldFiles(folders.SetFiles):
+    """The folder of a set."""
 
     def rl(self, split: str) -> Path:
         return self.root / f"rl_{split}.parquet"
@@ -106,7 +91,7 @@ def generate(
 def clips(world: World, split: str, count: int, seed: int) -> Iterator[Clip]:
     """The videos of a split in order; clip i depends on (world, split, seed, i) alone."""
     for index in range(count):
-        root = np.random.SeedSequence([seed, SPLITS.index(split), index])
+        root = np.random.SeedSequence([seed, folders.SPLITS.index(split), index])
         script_seed, picture_seed = root.spawn(2)
         rng = np.random.default_rng(script_seed)
         name = f"{split}-{index:04d}"
@@ -221,7 +206,7 @@ def _fill(
     files.videos.mkdir()
     with Progress(disable=shown is None) as bar:
         task = bar.add_task(f"world in {shown}", total=sum(counts.values()))
-        for split in SPLITS:
+        for split in folders.SPLITS:
             dialogues: list[Dialogue] = []
             for clip in clips(world, split, counts[split], seed):
                 draw_video(files.videos / f"{clip.name}.mp4", world, clip.events, clip.seed)
