@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from turnwise_jax.data.records import Question, Window
+from turnwise_jax.data.records import Question, Target, Window
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval.predictions import Prediction, PredictionWriter, read_predictions
 
@@ -30,6 +30,7 @@ CHOICE = Prediction(
     replies=("<think>red</think><answer>B</answer>",),
     question=Question("Which?", "B", "multiple_choice", ("blue", "red"), "colour", "two beeps"),
 )
+AIMED = Prediction("t", (4.0,), ("It starts.",), target=Target("CRR", "7", (3.5, 9.0), "starts"))
 NUMBER = Prediction("n", (3.0,), ("5",), question=Question("How many?", "4", "numeric"))
 
 
@@ -40,8 +41,20 @@ def write(path, *predictions):
 
 
 def test_round_trip_is_exact(tmp_path):
-    write(tmp_path / "new" / "p.jsonl", FULL, BARE, CHOICE, NUMBER)
-    assert read_predictions(tmp_path / "new" / "p.jsonl") == [FULL, BARE, CHOICE, NUMBER]
+    write(tmp_path / "new" / "p.jsonl", FULL, BARE, CHOICE, AIMED, NUMBER)
+    kept = read_predictions(tmp_path / "new" / "p.jsonl")
+    assert kept == [FULL, BARE, CHOICE, AIMED, NUMBER]
+
+
+@pytest.mark.parametrize(
+    ("target", "field"),
+    [(["CRR"], "target"), ({"subset": 3}, "target.subset"), ({"times": ["1"]}, "target.times[0]")],
+)
+def test_a_bad_target_names_its_field(tmp_path, target, field):
+    (tmp_path / "p.jsonl").write_text(json.dumps({**AIMED.to_json(), "target": target}) + "\n")
+    with pytest.raises(InputError) as error:
+        read_predictions(tmp_path / "p.jsonl")
+    assert error.value.field == field
 
 
 def test_a_question_is_kept_without_its_hint(tmp_path):

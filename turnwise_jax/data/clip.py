@@ -52,44 +52,73 @@ def clip_dialogue(
     """
     if not questions:
         raise InputError("at least one question is needed", field="question")
-    if frame_interval <= 0 or frames_per_turn < 1:
-        raise InputError("must be above 0", field="frame_interval or frames_per_turn")
     info = probe(path)
     if sound and not info.has_audio:
         raise InputError("has no audio track", file=path, field="sound")
-    duration = info.duration
-    end = duration if end is None else min(end, duration)
-    span = frame_interval * frames_per_turn
-    count = math.floor((end - start) / span + 1e-6)
-    if start < 0 or count < 1:
-        raise InputError(
-            f"{start:g} s to {end:g} s of a {duration:.2f} s video holds no turn of {span:g} s",
-            file=path,
-        )
-    texts: dict[int, list[str]] = {}
-    for question in sorted(questions, key=lambda q: q.time):
-        turn = math.floor((question.time - start) / span + 1e-6)
-        if not 0 <= turn < count:
-            last = start + count * span
-            raise InputError(
-                f"asked at {question.time:g} s, outside of {start:g} s to {last:g} s",
-                file=path,
-                field="question",
-            )
-        texts.setdefault(turn, []).append(question.text)
-    turns = tuple(
-        Turn(
-            frames=tuple(
-                Frame(os.fspath(path), min(start + (k * frames_per_turn + f) * frame_interval, end))
-                for f in range(1, frames_per_turn + 1)
-            ),
-            text="\n".join(texts.get(k, [])),
-            time=start + (k + 1) * span,
-            video=video,
-            audio=Sound(os.fspath(path), start + k * span, start + (k + 1) * span)
-            if sound
-            else None,
-        )
-        for k in range(count)
+    turns = stream_turns(
+        path,
+        questions,
+        frame_interval=frame_interval,
+        frames_per_turn=frames_per_turn,
+        start=start,
+        end=info.duration if end is None else min(end, info.duration),
+        sound=sound,
+        video=video,
     )
     return Dialogue(id=os.path.basename(path), turns=turns, system=system)
+
+
+def stream_turns(
+    path: str | os.PathLike[str],
+    said: Sequence[Question],
+    *,
+    frame_interval: float,
+    frames_per_turn: int,
+    start: float,
+    end: float,
+    sound: bool = False,
+    video: bool = False,
+    rest: bool = False,
+) -> tuple[Turn, ...]:
+    """The open turns of a stretch of video, ``start`` to ``end`` seconds; opens no file.
+
+    Args:
+      said: what the user says; each text is part of the first turn that ends after its time.
+      rest: whole frame intervals that do not fill a last turn make a shorter one.
+      others: as in :func:`clip_dialogue`.
+
+    Raises:
+      InputError: a range without a single turn, something said outside of it.
+    """
+    if frame_interval <= 0 or frames_per_turn < 1:
+        raise InputError("must be above 0", field="frame_interval or frames_per_turn")
+    span = frame_interval * frames_per_turn
+    frames = math.floor((end - start) / frame_interval + 1e-6)
+    if not rest:
+        frames -= frames % frames_per_turn
+    if start < 0 or frames < 1:
+        needed = f"frame of {frame_interval:g} s" if rest else f"turn of {span:g} s"
+        raise InputError(f"{start:g} s to {end:g} s holds no {needed}", file=path)
+    last = start + frames * frame_interval
+    texts: dict[int, list[str]] = {}
+    for text, time in sorted(said, key=lambda entry: entry.time):
+        if not start - 1e-6 <= time < last - 1e-6:
+            message = f"said at {time:g} s, outside of {start:g} s to {last:g} s"
+            raise InputError(message, file=path, field="question")
+        texts.setdefault(math.floor((time - start) / span + 1e-6), []).append(text)
+    turns = []
+    for k, first in enumerate(range(0, frames, frames_per_turn)):
+        shown = range(first + 1, min(first + frames_per_turn, frames) + 1)
+        begin, finish = start + first * frame_interval, start + shown[-1] * frame_interval
+        turns.append(
+            Turn(
+                frames=tuple(
+                    Frame(os.fspath(path), min(start + f * frame_interval, end)) for f in shown
+                ),
+                text="\n".join(texts.get(k, [])),
+                time=finish,
+                video=video,
+                audio=Sound(os.fspath(path), begin, finish) if sound else None,
+            )
+        )
+    return tuple(turns)

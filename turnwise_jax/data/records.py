@@ -81,12 +81,35 @@ class Question:
     hint: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a benchmark's own rule needs to know of a dialogue beside its windows and question.
+
+    ``subset`` is what the benchmark averages within ("TV", "CRR", a task type). ``item`` names the
+    annotation that the dialogue belongs to where one annotation makes several dialogues. ``times``
+    are the seconds at which a reply is due, ``text`` what it has to say.
+    """
+
+    subset: str = ""
+    item: str = ""
+    times: tuple[float, ...] = ()
+    text: str = ""
+
+
 class ClipSpec(NamedTuple):
-    """How question-answering records show a clip: ``frames`` spread evenly over it as one video,
-    with its audio track if ``sound`` and there is one."""
+    """How records that name a whole video show it.
+
+    One question about a clip: ``frames`` spread evenly over it as one video. A video that streams:
+    a frame every ``interval`` seconds, ``turn_frames`` of them a turn (MMDuet2: 2 and 2). Either
+    with its audio track if ``sound`` and there is one. A question asked in mid-video that looks
+    back sees the ``context`` seconds before it; 0: all.
+    """
 
     frames: int = 32
     sound: bool = True
+    interval: float = 2.0
+    turn_frames: int = 2
+    context: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +136,8 @@ class Dialogue:
 
     ``history`` holds the non-silent replies of the given past that later replies may not repeat
     (more than the turns show where a source cuts the past off). ``question`` is that of the one
-    turn of a question-answering record. ``file`` is where the record was read from, for messages
-    only; it takes no part in comparisons.
+    turn of a question-answering record, ``target`` a benchmark's annotation. ``file`` is where the
+    record was read from, for messages only; it takes no part in comparisons.
 
     Raises:
       InputError: a turn with a reply follows one without.
@@ -127,6 +150,7 @@ class Dialogue:
     history: tuple[str, ...] = ()
     file: str = field(default="", compare=False)
     question: Question | None = None
+    target: Target | None = None
 
     def __post_init__(self) -> None:
         for index, turn in enumerate(self.turns[self.first_open :], self.first_open):

@@ -26,7 +26,10 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
                 "user_turns": "",
                 "root": "",
                 "frames": 32,  # of a question-answering record's clip, spread evenly over it
-                "sound": True,  # and its audio track, if it has one
+                "interval": 2.0,  # seconds between the frames of a whole video that streams
+                "turn_frames": 2,  # of them before each decision
+                "context": 60.0,  # seconds of video before a question that looks back; 0: all
+                "sound": True,  # the audio track of a clip or a whole video, if it has one
                 "on_bad_record": "raise",
                 "reopen": False,  # let the policy decide the given turns as well
             },

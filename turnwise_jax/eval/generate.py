@@ -126,6 +126,7 @@ def as_prediction(
         video=video_of(dialogue),
         group=None if run is None else dialogue.id,
         question=_without_hint(dialogue.question),
+        target=dialogue.target,
     )
 
 

@@ -16,8 +16,10 @@ One object per line::
      "question": {"text": "...", "answer": "B", "kind": "multiple_choice",
                   "options": ["red", "blue"], "category": "colour", "sound": "..."}}
                                           of a question-answering record; the last three optional
+     "target": {"subset": "CRR", "item": "17", "times": [31.0], "text": "..."}
+                                          a benchmark's annotation; all four optional
 
-The last seven are optional, and other fields are left alone, so that logs with more in them (the
+The last eight are optional, and other fields are left alone, so that logs with more in them (the
 ``groups.jsonl`` of a training run) read as they are. The file of a killed process may end in a
 torn line; it is left out on reading and cut off before the next append.
 """
@@ -34,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise_jax.data.records import QUESTION_KINDS, Question, Window, is_silent
+from turnwise_jax.data.records import QUESTION_KINDS, Question, Target, Window, is_silent
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory
 
@@ -60,6 +62,7 @@ class Prediction:
     quality: tuple[Scores, ...] | None = None
     repetitive: Scores | None = None
     question: Question | None = None
+    target: Target | None = None
 
     @property
     def cluster(self) -> str:
@@ -97,6 +100,8 @@ class Prediction:
             record["repetitive"] = list(self.repetitive)
         if self.question is not None:
             record["question"] = _question_json(self.question)
+        if self.target is not None:
+            record["target"] = _target_json(self.target)
         return record
 
 
@@ -217,6 +222,16 @@ def _question_json(question: Question) -> dict[str, Any]:
     return record
 
 
+def _target_json(target: Target) -> dict[str, Any]:
+    record = {
+        "subset": target.subset,
+        "item": target.item,
+        "times": list(target.times),
+        "text": target.text,
+    }
+    return {name: value for name, value in record.items() if value}
+
+
 class _Reader:
     """Checks one line field by field."""
 
@@ -251,6 +266,7 @@ class _Reader:
             quality=self._quality(len(times), len(windows)),
             repetitive=self._repetitive(len(times)),
             question=self._question(),
+            target=self._target(),
         )
 
     def _window(self, field: str, value: Any) -> Window:
@@ -290,6 +306,18 @@ class _Reader:
         if given["kind"] == "multiple_choice" and given["answer"] not in tuple(letters):
             self._refuse("question.answer", f"is no letter of the {len(options)} options")
         return Question(options=options, **given)
+
+    def _target(self) -> Target | None:
+        value = self.record.get("target")
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            self._refuse("target", "must be an object")
+        given = {
+            name: self._text(f"target.{name}", value.get(name, ""))
+            for name in ("subset", "item", "text")
+        }
+        return Target(times=self._numbers("target.times", value.get("times") or []), **given)
 
     def _group(self) -> str | int | None:
         group = self.record.get("group")

@@ -84,7 +84,7 @@ def run_policy(config: ConfigDict, path: Path, skipped: list[str]) -> list[Predi
         root=data.root or None,
         user_turns=data.user_turns or None,
         on_bad_record=data.on_bad_record,
-        clip=ClipSpec(data.frames, data.sound),
+        clip=ClipSpec(data.frames, data.sound, data.interval, data.turn_frames, data.context),
     )
     skipped += unread
     if data.reopen:
