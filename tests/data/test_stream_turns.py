@@ -1,4 +1,4 @@
-"""A stretch of video as turns: frames that end their intervals, texts in the turn that hears them."""
+"""A stretch of video as turns: frames end their intervals, texts go where they are heard."""
 
 from __future__ import annotations
 
