@@ -7,9 +7,13 @@
 ``streaming``    the report on dialogues with annotated reply windows
 ``qa``           the report on questions with one answer each
 ``bootstrap``    averages over dialogues with intervals over videos
+``subsets``      the parts that a benchmark averages within
 ``report``       what every benchmark takes and returns
 ``run``          a whole evaluation from its ``config``
 ``files``        writing files whole or not at all
+
+Public benchmarks, each with its rule line by line: ``proactive_videoqa``, ``ovo_timing``,
+``ovo_bench``, ``streamingbench``, ``streamingbench_proactive``, ``streamingbench_polling``.
 
 A benchmark is a module with ``RULE`` and ``report(predictions, judges, *, resamples, seed, ...)``,
 and one line here.
@@ -17,6 +21,24 @@ and one line here.
 
 from __future__ import annotations
 
-from turnwise_jax.eval import qa, streaming
+from turnwise_jax.eval import (
+    ovo_bench,
+    ovo_timing,
+    proactive_videoqa,
+    qa,
+    streaming,
+    streamingbench,
+    streamingbench_polling,
+    streamingbench_proactive,
+)
 
-BENCHMARKS = {"streaming": streaming, "qa": qa}
+BENCHMARKS = {
+    "streaming": streaming,
+    "qa": qa,
+    "proactive_videoqa": proactive_videoqa,
+    "ovo_timing": ovo_timing,
+    "ovo_bench": ovo_bench,
+    "streamingbench": streamingbench,
+    "streamingbench_proactive": streamingbench_proactive,
+    "streamingbench_polling": streamingbench_polling,
+}

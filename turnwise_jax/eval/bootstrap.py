@@ -1,17 +1,19 @@
 """Averages over dialogues with confidence intervals over videos.
 
 Every number of a report is a ratio of two sums over dialogues (window values over windows,
-repetitive replies over judged replies, ...), or a mean of such ratios (categories). Dialogues of
-one video are not independent, so whole videos are drawn with replacement, and one set of draws
-serves all numbers of a report.
+repetitive replies over judged replies, ...), or is made of such ratios: a mean (categories), a
+harmonic mean (F1). Dialogues of one video are not independent, so whole videos are drawn with
+replacement, and one set of draws serves all numbers of a report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+Sums = Callable[[Sequence[float]], np.ndarray]  # one number per dialogue -> sums, of any shape
 
 
 class Ratio(NamedTuple):
@@ -35,20 +37,49 @@ class Ratio(NamedTuple):
         quotient = _divide(total, count)
         return (np.sqrt(quotient) if self.root else quotient) * self.scale, np.asarray(count != 0)
 
+    def over(self, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
+        """(value, whether there is one) where the dialogues add up as ``sums`` says."""
+        return self.of(sums(self.total_D), sums(self.count_D))
 
-class Mean(NamedTuple):
-    """The mean of several ratios, those with a count of 0 left out; 0 if all are."""
 
-    parts: Sequence[Ratio]
+class F1(NamedTuple):
+    """The harmonic mean of two ratios of one scale; 0 where both are 0."""
+
+    precision: Ratio
+    recall: Ratio
 
     @property
     def value(self) -> float:
-        found = [part.value for part in self.parts if np.sum(part.count_D) != 0]
+        return float(self.over(np.sum)[0])
+
+    def over(self, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
+        """As :meth:`Ratio.over`."""
+        (precision, real), (recall, also) = self.precision.over(sums), self.recall.over(sums)
+        return _divide(2.0 * precision * recall, precision + recall), real & also
+
+
+class Mean(NamedTuple):
+    """The mean of several measures, those without a value left out; 0 if all are."""
+
+    parts: Sequence[Ratio | F1 | Mean]
+
+    @property
+    def value(self) -> float:
+        found = [part.value for part in self.parts if part.over(np.sum)[1]]
         return float(np.mean(found)) if found else 0.0
+
+    def over(self, sums: Sums) -> tuple[np.ndarray, np.ndarray]:
+        """As :meth:`Ratio.over`."""
+        pairs = [part.over(sums) for part in self.parts]
+        value_P, real_P = (np.stack(arrays) for arrays in zip(*pairs, strict=True))
+        return _divide((value_P * real_P).sum(0), real_P.sum(0)), real_P.any(0)
+
+
+Measure = Ratio | F1 | Mean
 
 
 def intervals(
-    ratios: Mapping[str, Ratio | Mean],
+    ratios: Mapping[str, Measure],
     clusters: Sequence[str],
     *,
     resamples: int = 2000,
@@ -76,16 +107,12 @@ def intervals(
     draws_RV = rng.multinomial(size, np.full(size, 1.0 / size), size=resamples).astype(float)
     edges = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
 
-    def resampled(ratio: Ratio) -> tuple[np.ndarray, np.ndarray]:
-        total_R = draws_RV @ np.bincount(index_D, np.asarray(ratio.total_D, float), size)
-        count_R = draws_RV @ np.bincount(index_D, np.asarray(ratio.count_D, float), size)
-        return ratio.of(total_R, count_R)
+    def sums(value_D: Sequence[float]) -> np.ndarray:
+        return draws_RV @ np.bincount(index_D, np.asarray(value_D, float), size)
 
     found = {}
     for name, ratio in ratios.items():
-        parts = ratio.parts if isinstance(ratio, Mean) else [ratio]
-        value_PR, real_PR = map(np.stack, zip(*map(resampled, parts), strict=True))
-        low, high = np.percentile(_divide((value_PR * real_PR).sum(0), real_PR.sum(0)), edges)
+        low, high = np.percentile(ratio.over(sums)[0], edges)
         found[name] = (float(low), float(high))
     return found
 

@@ -23,10 +23,8 @@ Each window's own question goes to the judge; in a benchmark file that is the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from turnwise_jax.data.records import Window
@@ -34,7 +32,7 @@ from turnwise_jax.eval.bootstrap import Ratio, intervals
 from turnwise_jax.eval.predictions import Prediction
 from turnwise_jax.eval.report import Judges, Report
 from turnwise_jax.eval.scoring import judged, reward_terms
-from turnwise_jax.kernels import RewardWeights, window_quality
+from turnwise_jax.kernels import RewardWeights
 from turnwise_jax.rewards.judges import Judge, JudgeStats, Request
 
 RULE = (
@@ -43,7 +41,7 @@ RULE = (
     "dialogues; rates: share of judged replies, of out-of-window decisions and of all decisions"
 )
 OMEGAS = {"pauc": 0.5, "pauc_omega_0": 0.0, "pauc_omega_1": 1.0}
-TOP_SCORE = 2.0
+START_SCORE, TOP_SCORE = 0.5, 2.0
 
 
 class Points(NamedTuple):
@@ -78,7 +76,7 @@ def report(
         values = iter(window_values(predictions, points, omega=value))
         sums = [sum(next(values) for _ in range(count)) for count in windows_N]
         ratios[name] = Ratio(sums, windows_N, 100.0)
-    ratios |= _behaviour_ratios(predictions)
+    ratios |= behaviour_ratios(predictions)
     clusters = [p.cluster for p in predictions]
     return Report(
         benchmark="streaming",
@@ -155,43 +153,27 @@ def drop_late(
 def window_values(
     predictions: Sequence[Prediction], points: Sequence[Points], *, omega: float
 ) -> list[float]:
-    """Rule 5: the value, 0..1, of every window in the order of ``points``."""
+    """Rule 5: the value, 0..1, of every window in the order of ``points``, in float64."""
     windows = [window for p in predictions for window in p.windows]
-    if not windows:
-        return []
-    shape = _room(len(points)), _room(max(len(p.times) for p in points))
-    time_NP = np.zeros(shape, np.float32)
-    score_NP = np.full(shape, np.nan, np.float32)
-    mask_NP = np.zeros(shape, bool)
-    bounds_N2 = np.zeros((shape[0], 2), np.float32)
-    bounds_N2[: len(points)] = [(w.start, w.end) for w in windows]
-    for n, (times, scores) in enumerate(points):
-        time_NP[n, : len(times)], score_NP[n, : len(scores)] = times, scores
-        time_NP[n, len(times) :] = times[-1] if times else 0.0
-        mask_NP[n, : len(times)] = True
-    value_N = _areas(time_NP, score_NP, mask_NP, bounds_N2, omega=omega)
-    return np.asarray(value_N)[: len(points)].astype(float).tolist()
+    return [area(found, window, omega) for window, found in zip(windows, points, strict=True)]
 
 
-@partial(jax.jit, static_argnames="omega")
-def _areas(
-    time_NP: np.ndarray,
-    score_NP: np.ndarray,
-    mask_NP: np.ndarray,
-    bounds_N2: np.ndarray,
-    *,
-    omega: float,
-) -> jax.Array:
-    def area(time: jax.Array, score: jax.Array, mask: jax.Array, bounds: jax.Array) -> jax.Array:
-        start, end = bounds
-        return window_quality(time, score, mask, start, end, omega=omega, top_score=TOP_SCORE)
+def area(points: Points, window: Window, omega: float) -> float:
+    """The area under one window's step curve over the largest one.
 
-    return jax.vmap(area)(time_NP, score_NP, mask_NP, bounds_N2)
-
-
-def _room(size: int) -> int:
-    """The next power of two from 8: sets of similar size share a compilation."""
-    return max(8, 1 << (size - 1).bit_length())
+    What ``kernels.window_quality`` is in training, with the doubles and in the order of the public
+    scorer. A window without length is worth its last score.
+    """
+    length = window.end - window.start
+    if not points.scores:
+        return START_SCORE / TOP_SCORE
+    if length == 0:
+        return points.scores[-1] / TOP_SCORE
+    edges = [(1.0 - omega) * (time - window.start) for time in points.times]
+    heights = [START_SCORE, *points.scores]
+    widths = zip([0.0, *edges], [*edges, length], strict=True)
+    covered = sum((b - a) * h for (a, b), h in zip(widths, heights, strict=True))
+    return covered / (length * TOP_SCORE)
 
 
 def _reward_ratios(
@@ -213,7 +195,7 @@ def _reward_ratios(
     return ratios, stats
 
 
-def _behaviour_ratios(predictions: Sequence[Prediction]) -> dict[str, Ratio]:
+def behaviour_ratios(predictions: Sequence[Prediction]) -> dict[str, Ratio]:
     """When and how much the policy speaks; needs no judge."""
     outside = [
         [not any(w.start <= time <= w.end for w in p.windows) for time in p.times]
