@@ -28,6 +28,7 @@ commands:
   rollout   stream any video file through any checkpoint and print its decisions
   score     reward terms, prefix scores and turn advantages of dialogues in a JSONL file
   convert   training checkpoints to Hugging Face directories, those to Orbax and back
+  data      look a data set through (check), make one of your own videos (make)
   hints     write hints for question-answering records with a teacher behind an endpoint
   compile   what a run needs of a named TPU slice: memory, operations; no TPU needed
   study     several trainings and evaluations, a table and pictures (the demo)
@@ -67,6 +68,12 @@ def _convert(argv: Sequence[str]) -> None:
     convert.main(argv)
 
 
+def _data(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import data
+
+    data.main(argv)
+
+
 def _hints(argv: Sequence[str]) -> None:
     from turnwise_jax.cli import hints
 
@@ -98,6 +105,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "rollout": _rollout,
     "score": _score,
     "convert": _convert,
+    "data": _data,
     "hints": _hints,
     "compile": _compile,
     "study": _study,
