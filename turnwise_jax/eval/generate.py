@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -25,6 +24,7 @@ from turnwise_jax.errors import InputError
 from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, check_deprivable, video_of
 from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.predictions import Prediction, PredictionWriter, read_predictions
+from turnwise_jax.eval.throughput import Meter
 from turnwise_jax.progress import ProgressBar
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import Sampling
@@ -67,6 +67,7 @@ def generate(
     skipped: list[str] | None = None,
     title: str = "evaluate",
     control: str = "none",
+    meter: Meter | None = None,
 ) -> list[Prediction]:
     """Run ``policy`` over the open turns of every dialogue and keep what it says in ``path``.
 
@@ -79,6 +80,7 @@ def generate(
       skipped: under "skip" one line for each of them is appended here.
       title: of the progress bar.
       control: "none", or a key of ``EXAMPLE_CONTROLS``: what the policy is deprived of.
+      meter: counts what is run here, and how fast.
 
     Returns:
       All predictions, in the order of ``dialogues``; ``group_size`` of each.
@@ -106,7 +108,7 @@ def generate(
             PredictionWriter(path) as writer,
             ProgressBar(title, len(usable), done=len(usable) - len(todo)) as bar,
         ):
-            for made in _run(engine, todo, decoding, control, bad, bar):
+            for made in _run(engine, todo, decoding, control, bad, bar, meter or Meter()):
                 if made.id not in done:
                     writer.write(made)
                     done[made.id] = made
@@ -156,16 +158,17 @@ def _run(
     control: str,
     bad: _Refusals,
     bar: ProgressBar,
+    meter: Meter,
 ) -> Iterator[Prediction]:
-    began, decisions = time.monotonic(), 0
+    meter.start()
     for examples in _batches(dialogues, engine.policy, decoding.batch_size, control, bad):
         rollouts = engine.rollout(
             engine.policy.params, examples, group_size=decoding.group_size, seed=decoding.seed
         )
+        decisions = int(rollouts.turn_mask.sum()) * decoding.group_size
+        meter.add([example.dialogue for example in examples], decisions)
         yield from _predictions(rollouts, examples, decoding.group_size)
-        decisions += int(rollouts.turn_mask.sum()) * decoding.group_size
-        seconds = time.monotonic() - began
-        bar.update(len(examples), f"{decisions / seconds:.1f} decisions/s")
+        bar.update(len(examples), f"{meter.decisions / meter.seconds:.1f} decisions/s")
 
 
 def _predictions(
@@ -282,7 +285,7 @@ def _settings(
     digest = hashlib.sha256()
     for d in dialogues:
         shown = (d.id, d.system, d.turns, d.windows, _without_hint(d.question))
-        digest.update(repr(shown).encode())
+        digest.update(repr(shown if d.target is None else (*shown, d.target)).encode())
     return {
         "policy": fingerprint(policy.directory),
         "banned_tokens": int(np.sum(~policy.allowed)),

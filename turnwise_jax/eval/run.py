@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -13,14 +16,17 @@ from turnwise_jax.data.records import ClipSpec
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval import BENCHMARKS
 from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, forced_to_speak, swap_frames
+from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.generate import Decoding, generate
 from turnwise_jax.eval.predictions import Prediction, read_predictions
 from turnwise_jax.eval.report import Report, make_judges
+from turnwise_jax.eval.throughput import Meter
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import Sampling
 
 CONTROLS = ("none", "swapped", "forced", *EXAMPLE_CONTROLS)
 PREDICTIONS, REPORT = "predictions.jsonl", "report.json"
+THROUGHPUT, SKIPPED = "throughput.json", "skipped.txt"
 
 
 def evaluate(config: ConfigDict, *, predictions: str | os.PathLike[str] | None = None) -> Report:
@@ -32,7 +38,9 @@ def evaluate(config: ConfigDict, *, predictions: str | os.PathLike[str] | None =
 
     Returns:
       The report, also in ``<dir>/report.json``. Dialogues that were left out under
-      ``data.on_bad_record="skip"`` are in its counts and listed in ``<dir>/skipped.txt``.
+      ``data.on_bad_record="skip"`` are in its counts and listed in ``<dir>/skipped.txt``, which is
+      looked for beside ``predictions`` too. How fast the policy ran is printed and written to
+      ``<dir>/throughput.json``; if all dialogues were finished before, that file stays.
 
     Raises:
       InputError: a value, file or record that cannot be used.
@@ -50,8 +58,13 @@ def evaluate(config: ConfigDict, *, predictions: str | os.PathLike[str] | None =
     directory = Path(config.dir)
     skipped: list[str] = []
     if predictions is None:
-        said = run_policy(config, directory / PREDICTIONS, skipped)
+        meter = Meter()
+        said = run_policy(config, directory / PREDICTIONS, skipped, meter)
+        if meter.batches:
+            write_text(directory / THROUGHPUT, json.dumps(meter.to_json(), indent=2) + "\n")
+            print(f"evaluate: {meter.line()}", file=sys.stderr)
     else:
+        skipped = _lines(Path(predictions).with_name(SKIPPED))
         said = read_predictions(predictions)
         if not said:
             raise InputError("holds no finished dialogue", file=predictions)
@@ -63,15 +76,19 @@ def evaluate(config: ConfigDict, *, predictions: str | os.PathLike[str] | None =
     finally:
         for judge in judges:
             judge.close()
-    if skipped:
-        report.counts["skipped_dialogues"] = len(skipped)
-        (directory / "skipped.txt").write_text("".join(f"{line}\n" for line in skipped))
     directory.mkdir(parents=True, exist_ok=True)
+    if skipped:
+        report = replace(report, counts={**report.counts, "skipped_dialogues": len(skipped)})
+        write_text(directory / SKIPPED, "".join(f"{line}\n" for line in skipped))
+    else:
+        (directory / SKIPPED).unlink(missing_ok=True)
     report.write(directory / REPORT)
     return report
 
 
-def run_policy(config: ConfigDict, path: Path, skipped: list[str]) -> list[Prediction]:
+def run_policy(
+    config: ConfigDict, path: Path, skipped: list[str], meter: Meter
+) -> list[Prediction]:
     """What the config's policy says in its dialogues, kept in ``path`` one by one."""
     for field in ("policy.checkpoint", "data.path"):
         section, name = field.split(".")
@@ -107,7 +124,12 @@ def run_policy(config: ConfigDict, path: Path, skipped: list[str]) -> list[Predi
         on_bad_record=data.on_bad_record,
         skipped=skipped,
         control=config.control if config.control in EXAMPLE_CONTROLS else "none",
+        meter=meter,
     )
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.is_file() else []
 
 
 def _sampling(decoding: ConfigDict) -> Sampling:
