@@ -21,11 +21,13 @@ def load_dialogues(
     on_bad_record: str = "raise",
     clip: ClipSpec | None = None,
 ) -> tuple[list[Dialogue], list[str]]:
-    """Reads every dialogue of a file. No pixels are touched.
+    """Reads every dialogue of a file, or of a folder's files. No pixels are touched.
 
     Args:
       source: a name in ``data.DATASETS``.
-      root: where relative media paths start; the folder of ``path`` if None.
+      path: a file, or a folder: then all files below it that the source's ``PATTERN`` names, in
+        the order of their names.
+      root: where relative media paths start; if None that folder, or the folder of the one file.
       user_turns: companion file of formats that have one; found by name if None.
       on_bad_record: "raise" stops at the first bad record, "skip" leaves it out.
       clip: how formats that name whole clips show them; formats that name frames pay no heed.
@@ -34,30 +36,46 @@ def load_dialogues(
       (dialogues, one line for each record that was left out).
 
     Raises:
-      InputError: unknown source, a file that cannot be read, a bad record under "raise", or no
-        usable record at all.
+      InputError: unknown source, no file, a file that cannot be read, a bad record under "raise",
+        or no usable record at all.
     """
     if source not in DATASETS:
         raise InputError(f"must be one of {', '.join(DATASETS)}, got {source!r}", field="source")
     check_on_bad_record(on_bad_record)
-    if not Path(path).is_file():
-        raise InputError("no such file", file=path)
     module = DATASETS[source]
-    root = Path(path).parent if root is None else root
+    files = _files(source, Path(path))
+    if user_turns is not None and len(files) > 1:
+        raise InputError(f"goes with one file, {path} has {len(files)}", field="user_turns")
+    if root is None:
+        root = path if Path(path).is_dir() else Path(path).parent
     clip = clip or ClipSpec()
     dialogues: list[Dialogue] = []
     skipped: list[str] = []
-    for name, row in module.rows(path, user_turns=user_turns):
-        try:
-            dialogues.append(module.parse(name, row, file=os.fspath(path), root=root, clip=clip))
-        except InputError as error:
-            if on_bad_record == "raise":
-                raise
-            skipped.append(str(error))
+    for file in files:
+        for name, row in module.rows(file, user_turns=user_turns):
+            try:
+                dialogues.append(module.parse(name, row, file=file, root=root, clip=clip))
+            except InputError as error:
+                if on_bad_record == "raise":
+                    raise
+                skipped.append(str(error))
     if not dialogues:
         reason = f"; the first of {len(skipped)} bad ones: {skipped[0]}" if skipped else ""
         raise InputError(f"holds no usable record{reason}", file=path)
     return dialogues, skipped
+
+
+def _files(source: str, path: Path) -> list[str]:
+    """The file itself, or the folder's files of the source's form, at least one."""
+    if path.is_file():
+        return [os.fspath(path)]
+    if not path.is_dir():
+        raise InputError("no such file", file=path)
+    pattern = DATASETS[source].PATTERN
+    found = [os.fspath(file) for file in sorted(path.glob(pattern)) if file.is_file()]
+    if not found:
+        raise InputError(f"holds no file {pattern}; name the one to use", file=path)
+    return found
 
 
 def find_records(source: str, root: str | os.PathLike[str]) -> Path:

@@ -6,7 +6,16 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.rewards.judges import judge_fields
 
-SOURCES = {"streaming": "mmduet2_rl", "qa": "qa"}  # benchmark -> its plain data format
+SOURCES = {  # benchmark -> its plain data format
+    "streaming": "mmduet2_rl",
+    "qa": "qa",
+    "proactive_videoqa": "proactive_videoqa",
+    "ovo_timing": "ovo_timing",
+    "ovo_bench": "ovo_bench",
+    "streamingbench": "streamingbench",
+    "streamingbench_proactive": "streamingbench_proactive",
+    "streamingbench_polling": "streamingbench_polling",
+}
 
 
 def eval_config(benchmark: str = "streaming") -> ConfigDict:

@@ -11,8 +11,8 @@ EvolvingLMMs-Lab/lmms-eval, ``lmms_eval/tasks/mvbench/utils.py`` (1ab9504). Each
 ``video/<folder of the task>``, or the same below ``video/data0613``, or below its own first folder
 once more, as archives unpacked in a folder of their name leave it. ``episodic_reasoning`` names
 folders of frames, three a second, ``00001.jpg`` and on; they are shown as one video without sound,
-two seconds a temporal patch. Category: the task, which is the file's name. One file is read at a
-time.
+two seconds a temporal patch. Category: the task, which is the file's name. All tasks at once:
+give the benchmark's folder as ``data.path``.
 """
 
 from __future__ import annotations
