@@ -29,9 +29,10 @@ from turnwise_jax.study.ablation_config import (
     run_config,
     start_config,
 )
-from turnwise_jax.study.ablation_plots import band, plot_learning, plot_signal, plot_tiers
+from turnwise_jax.study.ablation_plots import plot_learning, plot_signal, plot_tiers
 from turnwise_jax.study.ablation_results import Outcome, Results, RunLog, Spread, outcome
 from turnwise_jax.study.ablation_tables import comma_separated, markdown
+from turnwise_jax.study.plots import band
 from turnwise_jax.study.worlds import STREAMING, WORLD_KINDS
 from turnwise_jax.train.config import avatar_config, rl_config, sft_config
 

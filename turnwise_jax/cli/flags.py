@@ -24,7 +24,22 @@ def parse(
       InputError: unknown flag, unknown config field, unreadable config file or ill-typed value.
       SystemExit: ``--help``, after printing the flags.
     """
+    values, rest = parse_mixed(argv, usage, define)
+    if rest:
+        raise InputError(f"unexpected argument {rest[0]!r}; options start with --")
+    return values
+
+
+def parse_mixed(
+    argv: Sequence[str], usage: str, define: Callable[[flags.FlagValues], None]
+) -> tuple[flags.FlagValues, list[str]]:
+    """:func:`parse` for a command with arguments before, between and after its flags.
+
+    Returns:
+      (the flags, the other arguments in order).
+    """
     values = flags.FlagValues()
+    values.set_gnu_getopt(True)
     define(values)
     if any(a in ("--help", "-h", "-help") for a in argv):
         print(usage.strip() + "\n\nflags:")
@@ -33,11 +48,9 @@ def parse(
             print(f"  --{name}  {flag.help} (default: {flag.default_unparsed})")
         raise SystemExit(0)
     rest = _parse(values, argv)
-    if rest:
-        raise InputError(f"unexpected argument {rest[0]!r}; options start with --")
     if "config" in values and values.config is None:
         raise InputError(f"{_CONFIG}=FILE is required, for instance configs/worlds/demo.py")
-    return values
+    return values, rest
 
 
 def define_config(values: flags.FlagValues) -> None:

@@ -6,10 +6,8 @@ highest, and a variant's runs are cut to the length of the shortest.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from turnwise_jax.study.ablation_config import START
 from turnwise_jax.study.ablation_results import TIERS, Results
-from turnwise_jax.study.plots import trailing_mean
+from turnwise_jax.study.plots import band, draw_band
 from turnwise_jax.study.style import (
     FAINT,
     INK,
@@ -34,27 +32,8 @@ from turnwise_jax.study.style import (
     save,
 )
 
-WINDOW = 20  # batches in a trailing mean, at most a fifth of a run
 FRESH, MIXED = PALETTE[1], PALETTE[0]
 TIER_PAINT = ("#9ecae1", "#4292c6", "#084594")  # easy, medium, hard
-
-
-class Band(NamedTuple):
-    """A metric over S batches of a variant's runs: f64[S] mean, lowest and highest."""
-
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-def band(values_RS: np.ndarray, window: int = WINDOW) -> Band:
-    """Mean and ends over runs of each run's trailing mean; NaN where no run has a value."""
-    length = values_RS.shape[1]
-    smooth_RS = np.array([trailing_mean(v, max(1, min(window, length // 5))) for v in values_RS])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*(empty slice|All-NaN).*")
-        ends = np.nanmin(smooth_RS, axis=0), np.nanmax(smooth_RS, axis=0)
-        return Band(np.nanmean(smooth_RS, axis=0), *ends)
 
 
 def write_pictures(directory: Path, results: Results) -> list[Path]:
@@ -85,7 +64,7 @@ def plot_learning(results: Results) -> Figure | None:
         clean(axes, table)
         for name, paint in colours(rows).items():
             generated, values_RS = results.curves(name, metric)
-            _draw_band(axes, generated, band(values_RS), paint, results.label(name))
+            draw_band(axes, generated, band(values_RS), paint, results.label(name))
         _ruled(axes)
         axes.set_xlabel("rollouts generated", fontsize=SMALL, color=MUTED)
         _legend(axes)
@@ -106,7 +85,7 @@ def plot_signal(results: Results) -> Figure | None:
             _, values_RS = results.curves(name, metric)
             if metric == "zero_signal_mixed" and not np.nansum(results.curves(name, "replayed")[1]):
                 continue  # the same as the other
-            _draw_band(axes, np.arange(values_RS.shape[1]), band(100.0 * values_RS), paint, "")
+            draw_band(axes, np.arange(values_RS.shape[1]), band(100.0 * values_RS), paint, "")
         axes.set_ylim(0, 100)
         _ruled(axes)
     for axes in grid[-min(4, len(names)) :]:
@@ -118,21 +97,35 @@ def plot_signal(results: Results) -> Figure | None:
 
 def plot_tiers(results: Results) -> Figure | None:
     """Samples in each tier of the replay buffer, means over seeds, a panel for each variant."""
-    easy = TIERS[0]
-    names = [n for n in results.finished() if np.isfinite(results.curves(n, easy)[1]).any()]
-    panels = _panels(len(names), width=2.5, height=1.75, columns=4, sharey=True)
+    easy, found = TIERS[0], {}
+    for name in results.finished():
+        if np.isfinite(results.curves(name, easy)[1]).any():
+            generated, _ = results.curves(name, easy)
+            sizes = [np.nan_to_num(results.curves(name, tier)[1].mean(axis=0)) for tier in TIERS]
+            found[results.label(name)] = generated, sizes
+    return draw_tiers(found, "rollouts generated")
+
+
+def draw_tiers(
+    found: Mapping[str, tuple[np.ndarray, Sequence[np.ndarray]]], xlabel: str
+) -> Figure | None:
+    """Stacked sizes of the tiers, a panel for each label; None for no label.
+
+    Args:
+      found: label -> (x f64[S], sizes of the tiers easy, medium and hard, f64[S] each).
+      xlabel: what x is.
+    """
+    panels = _panels(len(found), width=2.5, height=1.75, columns=4, sharey=True)
     if panels is None:
         return None
     figure, grid = panels
-    for axes, name in zip(grid, names, strict=True):
-        clean(axes, results.label(name))
-        generated, _ = results.curves(name, easy)
-        sizes = [np.nan_to_num(results.curves(name, tier)[1].mean(axis=0)) for tier in TIERS]
-        axes.stackplot(generated, *sizes, colors=TIER_PAINT, linewidth=0)
+    for axes, (label, (x, sizes)) in zip(grid, found.items(), strict=True):
+        clean(axes, label)
+        axes.stackplot(x, *sizes, colors=TIER_PAINT, linewidth=0)
         axes.set_ylim(0, None)
         _ruled(axes)
-    for axes in grid[-min(4, len(names)) :]:
-        axes.set_xlabel("rollouts generated", fontsize=SMALL, color=MUTED)
+    for axes in grid[-min(4, len(found)) :]:
+        axes.set_xlabel(xlabel, fontsize=SMALL, color=MUTED)
     words = [tier.removeprefix("buffer_") for tier in TIERS]
     _keyed(figure, "Samples in the buffer", dict(zip(words, TIER_PAINT, strict=True)))
     return figure
@@ -194,11 +187,6 @@ def _draw_dots(
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.2},
         )
     axes.margins(x=0.14)
-
-
-def _draw_band(axes: Axes, x: np.ndarray, drawn: Band, paint: str, label: str) -> None:
-    axes.fill_between(x, drawn.low, drawn.high, color=paint, alpha=0.15, linewidth=0)
-    axes.plot(x, drawn.mean, color=paint, linewidth=1.7, label=label)
 
 
 def _ruled(axes: Axes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.eval.report import Report
 from turnwise_jax.study.ablation_config import PLAIN, kind_of, label, rows_of
+from turnwise_jax.study.plots import column
 from turnwise_jax.study.worlds import WorldKind
 from turnwise_jax.train.directory import REPORT
 from turnwise_jax.train.metrics import GROUPS, METRICS, read_jsonl
@@ -46,15 +46,10 @@ class RunLog:
         share lacks to 1 is its share without one, by either count.
         """
         lines = read_jsonl(directory / METRICS)
-
-        def column(name: str) -> np.ndarray:
-            values = (line.get(name) for line in lines)
-            return np.array([math.nan if v is None else float(v) for v in values])
-
-        metrics = {name: column(name) for name in (curve, "replayed", *SHARES, *TIERS)}
+        metrics = {name: column(lines, name) for name in (curve, "replayed", *SHARES, *TIERS)}
         for name in ("zero_signal", "zero_signal_mixed"):
             if np.isnan(metrics[name]).all():
-                metrics[name] = 1.0 - column("signal")
+                metrics[name] = 1.0 - column(lines, "signal")
         groups = read_jsonl(directory / GROUPS)
         fresh = Counter(group["step"] for group in groups if not group.get("replayed"))
         report = json.loads((directory / REPORT).read_text())

@@ -41,13 +41,13 @@ def markdown(results: Results) -> str:
     """Every table: its results, its runs in numbers, its categories; then the controls."""
     parts = []
     for table, rows in results.tables().items():
-        parts += [f"## {table}", _grid(*_results(results, rows))]
-        parts.append(_grid(*_figures(results, rows)))
+        parts += [f"## {table}", grid(*_results(results, rows))]
+        parts.append(grid(*_figures(results, rows)))
         if results.categories:
-            parts.append(_grid(*_categories(results, rows)))
+            parts.append(grid(*_categories(results, rows)))
     controlled = _controls(results)
     if controlled is not None:
-        parts += ["## controls", _grid(*controlled)]
+        parts += ["## controls", grid(*controlled)]
     return "\n\n".join([*parts, *_notes(results)]) + "\n"
 
 
@@ -232,7 +232,7 @@ def _optional(spread: Spread | None) -> dict[str, Any] | None:
     return None if spread is None else spread._asdict()
 
 
-def _grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+def grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     """A Markdown table: the first column to the left, the others to the right."""
     rows = [head, ["---", *["---:"] * (len(head) - 1)], *body]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

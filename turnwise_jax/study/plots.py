@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ from turnwise_jax.study.style import (
 )
 
 Records = Sequence[Mapping[str, Any]]
+WINDOW = 20  # updates in a trailing mean (paper, Fig. 3), at most a fifth of a run
 
 
 class Panel(NamedTuple):
@@ -48,26 +51,67 @@ RL_PANELS = (
 SFT_PANELS = (Panel("loss", "Cross-entropy of the reply tokens"),)
 
 
+class Band(NamedTuple):
+    """A metric over S batches of several runs: f64[S] mean, lowest and highest."""
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def band(values_RS: np.ndarray, window: int = WINDOW) -> Band:
+    """Mean and ends over runs of each run's trailing mean; NaN where no run has a value."""
+    smooth_RS = np.array([_smooth(values_S, window) for values_S in values_RS])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(empty slice|All-NaN).*")
+        ends = np.nanmin(smooth_RS, axis=0), np.nanmax(smooth_RS, axis=0)
+        return Band(np.nanmean(smooth_RS, axis=0), *ends)
+
+
+def draw_band(axes: Axes, x: np.ndarray, drawn: Band, paint: str, label: str) -> None:
+    """The mean as a line, the ends as a band behind it."""
+    axes.fill_between(x, drawn.low, drawn.high, color=paint, alpha=0.15, linewidth=0)
+    axes.plot(x, drawn.mean, color=paint, linewidth=1.7, label=label)
+
+
 def plot_curves(
     runs: Mapping[str, Records],
     path: str | os.PathLike[str],
     *,
     panels: Sequence[Panel] = RL_PANELS,
-    window: int = 20,
+    window: int = WINDOW,
     warmup: int = 0,
 ) -> Figure:
-    """Training curves of several runs: batch means faint, trailing means solid.
+    """Training curves of single runs; arguments as of :func:`plot_seeds`."""
+    alone = {label: [records] for label, records in runs.items()}
+    return plot_seeds(alone, path, panels=panels, window=window, warmup=warmup)
+
+
+def plot_seeds(
+    runs: Mapping[str, Sequence[Records]],
+    path: str | os.PathLike[str],
+    *,
+    panels: Sequence[Panel] = RL_PANELS,
+    window: int = WINDOW,
+    warmup: int = 0,
+) -> Figure:
+    """Training curves, one colour a label.
+
+    A single run: batch means faint, trailing means solid. Several runs, seeds of one variant: mean
+    of their trailing means with a band from the lowest to the highest, up to the shortest run's
+    end.
 
     Args:
-      runs: label -> the lines of its ``metrics.jsonl``, each with ``step``.
+      runs: label -> for each of its runs the lines of ``metrics.jsonl``, each with ``step``.
       path: the PNG to write.
       panels: what to draw; a metric that no run has logged is left out.
       window: updates in the trailing mean, at most a fifth of a run's length.
       warmup: first updates to shade, those of the credit's warm-up.
     """
-    logged = {metric for records in runs.values() for record in records for metric in record}
+    every = [records for group in runs.values() for records in group]
+    logged = {metric for records in every for record in records for metric in record}
     present = [panel for panel in panels if panel.metric in logged]
-    columns = min(3, max(1, len(present)))
+    columns = 2 if len(present) == 4 else min(3, max(1, len(present)))
     rows = -(-max(1, len(present)) // columns)
     figure = new_figure(3.3 * columns + 0.4, 2.2 * rows + 0.45)
     grid = figure.subplots(rows, columns, squeeze=False)
@@ -153,22 +197,47 @@ def _draw_interval(axes: Axes, row: int, report: Report, metric: str, decimals: 
 
 
 def _draw_panel(
-    axes: Axes, panel: Panel, runs: Mapping[str, Records], paint: Mapping[str, str], window: int
+    axes: Axes,
+    panel: Panel,
+    runs: Mapping[str, Sequence[Records]],
+    paint: Mapping[str, str],
+    window: int,
 ) -> None:
     clean(axes, panel.title)
-    for label, records in runs.items():
-        lines = [r for r in records if r.get(panel.metric) is not None]
-        if not lines:
-            continue
-        steps = np.array([r["step"] for r in lines])
-        values = np.array([float(r[panel.metric]) for r in lines]) * panel.scale
-        smooth = trailing_mean(values, max(1, min(window, len(values) // 5)))
-        axes.plot(steps, values, color=paint[label], linewidth=0.7, alpha=0.28)
-        axes.plot(steps, smooth, color=paint[label], linewidth=1.7)
+    for label, group in runs.items():
+        curves = [_curve(records, panel) for records in group]
+        curves = [(steps, values) for steps, values in curves if np.isfinite(values).any()]
+        if len(curves) == 1:
+            ((steps, values),) = curves
+            known = np.isfinite(values)
+            steps, values = steps[known], values[known]
+            axes.plot(steps, values, color=paint[label], linewidth=0.7, alpha=0.28)
+            axes.plot(steps, _smooth(values, window), color=paint[label], linewidth=1.7)
+        elif curves:
+            length = min(len(steps) for steps, _ in curves)
+            values_RS = np.array([values[:length] for _, values in curves])
+            draw_band(axes, curves[0][0][:length], band(values_RS, window), paint[label], "")
     axes.margins(x=0.01)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(axis="y", color=FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
+
+
+def column(records: Records, metric: str) -> np.ndarray:
+    """f64[S] a metric of the log's lines, NaN where a line has none."""
+    values = (record.get(metric) for record in records)
+    return np.array([math.nan if value is None else float(value) for value in values])
+
+
+def _curve(records: Records, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, values as drawn, NaN where there is none) of one run."""
+    steps = np.array([record["step"] for record in records])
+    return steps, column(records, panel.metric) * panel.scale
+
+
+def _smooth(values: np.ndarray, window: int) -> np.ndarray:
+    """Trailing means, over at most a fifth of the values."""
+    return trailing_mean(values, max(1, min(window, len(values) // 5)))
 
 
 def _legend(figure: Figure, paint: Mapping[str, str], *, shaded: bool) -> None:
