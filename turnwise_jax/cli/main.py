@@ -32,6 +32,7 @@ commands:
   hints     write hints for question-answering records with a teacher behind an endpoint
   compile   what a run needs of a named TPU slice: memory, operations; no TPU needed
   study     several trainings and evaluations, a table and pictures (the demo)
+  analyze   training dynamics and where the credit goes, from the logs of any runs
   world     write the embedded world's videos and records
 
 `turnwise COMMAND --help` lists the command's flags.
@@ -86,6 +87,12 @@ def _study(argv: Sequence[str]) -> None:
     study.main(argv)
 
 
+def _analyze(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import analyze
+
+    analyze.main(argv)
+
+
 def _compile(argv: Sequence[str]) -> None:
     from turnwise_jax.cli import compile
 
@@ -109,6 +116,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "hints": _hints,
     "compile": _compile,
     "study": _study,
+    "analyze": _analyze,
     "world": _world,
 }
 
