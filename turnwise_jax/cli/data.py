@@ -7,10 +7,14 @@ from pathlib import Path
 
 from absl import flags
 
-from turnwise_jax.cli.flags import parse, require
+from turnwise_jax.cli.flags import parse, parse_mixed, require
+from turnwise_jax.data import DATASETS
+from turnwise_jax.data.checking.checking import check_set
+from turnwise_jax.data.checking.summary import markdown, write_summary
 from turnwise_jax.data.load import ON_BAD_RECORD
 from turnwise_jax.data.making.cutting import REPLY_AT, CutSpec
 from turnwise_jax.data.making.making import KINDS, Counts, MakeJob, make_set
+from turnwise_jax.data.records import ClipSpec
 from turnwise_jax.errors import InputError
 
 MAKE = """usage: turnwise data make --input=list.json --output=DIR [--kind=rl|sft|both]
@@ -88,10 +92,58 @@ def made_lines(job: MakeJob, counts: Counts) -> list[str]:
     return lines
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"make": make}
+CHECK = """usage: turnwise data check PATH --source=NAME [--output=DIR]
+
+Reads a whole set record by record, opens every media file, and says what is in it and what is wrong
+with it: counts, windows and the decisions in them, texts, missing and broken media, records that
+cannot be used. PATH is a file of that source's format, or a folder of them. --output leaves
+summary.md, problems.jsonl and summary.png. The status is 1 if a record is unusable.
+"""
+
+
+def define_check(values: flags.FlagValues) -> None:
+    at = {"flag_values": values}
+    usual = ClipSpec()
+    flags.DEFINE_enum("source", None, sorted(DATASETS), "format of the records", **at)
+    flags.DEFINE_string("output", "", "folder for summary, problems and picture", **at)
+    flags.DEFINE_string("root", "", "where media paths start (default: the set's folder)", **at)
+    flags.DEFINE_string("user_turns", "", "companion JSON, if not beside the parquet", **at)
+    flags.DEFINE_bool("decode", False, "decode the last frame shown of each video", **at)
+    whole = "of records that name a whole video: "
+    flags.DEFINE_float("interval", usual.interval, f"{whole}seconds between frames", **at)
+    flags.DEFINE_integer("turn_frames", usual.turn_frames, f"{whole}frames a turn", **at)
+    flags.DEFINE_float("context", usual.context, f"{whole}seconds seen before a question", **at)
+
+
+def check(argv: Sequence[str]) -> None:
+    args, paths = parse_mixed(argv, CHECK, define_check)
+    if len(paths) != 1:
+        raise InputError("needs one PATH, as in `turnwise data check PATH --source=NAME`")
+    require(args, "source")
+    checked = check_set(
+        args.source,
+        paths[0],
+        root=args.root or None,
+        user_turns=args.user_turns or None,
+        clip=ClipSpec(interval=args.interval, turn_frames=args.turn_frames, context=args.context),
+        decode=args.decode,
+    )
+    print(markdown(checked), end="")
+    if args.output:
+        from turnwise_jax.data.checking.picture import draw_summary  # matplotlib is slow to import
+
+        written = write_summary(checked, args.output)
+        draw_summary(checked, Path(args.output) / "summary.png")
+        print("\nwritten:", *written, Path(args.output) / "summary.png")
+    if checked.unusable:
+        raise SystemExit(1)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"check": check, "make": make}
 USAGE = """usage: turnwise data COMMAND [--flag=value]
 
 commands:
+  check     what is in a set, and all that is wrong with it
   make      RL and SFT sets from your own videos with questions and timed answers, or captions
 
 `turnwise data COMMAND --help` lists the command's flags.

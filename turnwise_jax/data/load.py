@@ -43,7 +43,7 @@ def load_dialogues(
         raise InputError(f"must be one of {', '.join(DATASETS)}, got {source!r}", field="source")
     check_on_bad_record(on_bad_record)
     module = DATASETS[source]
-    files = _files(source, Path(path))
+    files = record_files(source, Path(path))
     if user_turns is not None and len(files) > 1:
         raise InputError(f"goes with one file, {path} has {len(files)}", field="user_turns")
     if root is None:
@@ -65,7 +65,7 @@ def load_dialogues(
     return dialogues, skipped
 
 
-def _files(source: str, path: Path) -> list[str]:
+def record_files(source: str, path: Path) -> list[str]:
     """The file itself, or the folder's files of the source's form, at least one."""
     if path.is_file():
         return [os.fspath(path)]
