@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from turnwise_jax.eval.bootstrap import Mean, Ratio, intervals
+from turnwise_jax.eval.bootstrap import F1, Mean, Ratio, intervals
 
 
 def test_the_value_divides_the_sums_once():
@@ -76,3 +77,40 @@ def test_intervals_of_means_and_roots_are_those_of_draws_made_one_by_one():
         rmse.append(np.sqrt(np.mean([error[i] ** 2 for i in picked])))
     np.testing.assert_allclose(found["macro"], np.percentile(macro, [2.5, 97.5]))
     np.testing.assert_allclose(found["rmse"], np.percentile(rmse, [2.5, 97.5]))
+
+
+def test_a_harmonic_mean_and_a_mean_of_means():
+    """Over draws made one by one; a draw without a group leaves that group out."""
+    rng = np.random.default_rng(11)
+    size, resamples = 9, 200
+    precision, recall = rng.uniform(0, 1, (2, size))
+    group = np.arange(size) % 3
+    members = [group == g for g in range(3)]
+    f1 = [
+        F1(Ratio(precision * member, member, 100.0), Ratio(recall * member, member, 100.0))
+        for member in members
+    ]
+    nested = Mean([Mean(f1[:2]), Mean(f1[2:])])
+    means = [(precision[group == g].mean(), recall[group == g].mean()) for g in range(3)]
+    harmonic = [100 * 2 * p * r / (p + r) for p, r in means]
+    assert f1[0].value == pytest.approx(harmonic[0])
+    assert nested.value == pytest.approx(((harmonic[0] + harmonic[1]) / 2 + harmonic[2]) / 2)
+    assert F1(Ratio([0.0], [1]), Ratio([0.0], [1])).value == 0.0
+    names = [f"v{i}" for i in range(size)]
+    found = intervals({"x": nested}, names, resamples=resamples, seed=2)["x"]
+    draws = np.random.default_rng(2).multinomial(size, np.full(size, 1 / size), size=resamples)
+    values = []
+    for times in draws:
+        picked = np.repeat(np.arange(size), times)
+        parts = []
+        for groups in ((0, 1), (2,)):
+            scores = []
+            for g in groups:
+                own = picked[group[picked] == g]
+                if len(own):
+                    p, r = precision[own].mean(), recall[own].mean()
+                    scores.append(100 * 2 * p * r / (p + r))
+            if scores:
+                parts.append(np.mean(scores))
+        values.append(np.mean(parts))
+    np.testing.assert_allclose(found, np.percentile(values, [2.5, 97.5]))

@@ -17,9 +17,8 @@ tasks, groups) and ``utils/OVOBench.py`` (prompts); of 7: johncaged/ThinkStream
    FPD), forward (REC, SSR, CRR). ``accuracy`` is the mean of the three groups, as in the paper's
    table. The repository's first version printed the mean over the twelve tasks instead (its issue
    7): ``accuracy_over_tasks``.
-7. ``accuracy_strict`` asks that the response *starts* with the answer (letter, number or Yes/No),
-   which a letter somewhere in a sentence, or "No" in "Not yet", does not escape as easily; the same
-   averages.
+7. ``accuracy_strict`` asks instead that the response *starts* with the answer (letter, number or
+   Yes/No): a letter inside another word is no answer then. The same averages.
 
 All in percent. Right responses that do not start with the answer are counted
 (``right_only_as_substring``), and so are those in which the task's rule finds nothing it could

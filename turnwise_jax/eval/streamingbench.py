@@ -12,13 +12,14 @@ The rule, line by line. Public source: THUNLP-MT/StreamingBench ``src/benchmark/
    task type.
 5. ``accuracy_of_all`` is ours: empty responses stay in the total, as wrong.
 
-All in percent. Responses whose first character is no capital letter A to D can never be right; how
-many there are, and how many were silence, is counted.
+All in percent. Responses whose first character is no option's letter can never be right; how many
+there are, and how many were silence, is counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import ascii_uppercase
 
 import numpy as np
 
@@ -29,7 +30,6 @@ from turnwise_jax.eval.predictions import Prediction
 from turnwise_jax.eval.report import Judges, Report
 from turnwise_jax.eval.subsets import answered, apart, by_subset, named
 
-LETTERS = "ABCD"
 RULE = (
     "first character of the response is the right letter; empty responses left out of the total; "
     "share over all questions, and by task type; of_all: empty responses counted as wrong"
@@ -78,7 +78,7 @@ def report(
             "videos": len(set(clusters)),
             "empty_responses": int((~given_D).sum()),
             "first_character_no_letter": sum(
-                bool(text) and text[0] not in LETTERS for text in responses
+                text != "" and text[0] not in letters(question) for question, text in pairs
             ),
             "silent_responses": sum(sum(p.replied) == 0 for p in predictions),
             **{f"questions/{name}": int(member_D.sum()) for name, member_D in members.items()},
@@ -86,10 +86,15 @@ def report(
     )
 
 
+def letters(question: Question) -> str:
+    """Those of its options, the benchmark's four where a prediction does not list them."""
+    return ascii_uppercase[: len(question.options) or 4]
+
+
 def _check(prediction: Prediction, question: Question) -> None:
-    if question.answer not in tuple(LETTERS):
+    if question.answer not in tuple(letters(question)):
         raise InputError(
-            f"is {question.answer!r}, this benchmark takes the letters {', '.join(LETTERS)}",
+            f"is {question.answer!r}, this benchmark takes the letters {letters(question)}",
             record=prediction.id,
             field="question.answer",
         )

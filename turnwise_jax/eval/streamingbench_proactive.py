@@ -1,8 +1,8 @@
 """StreamingBench Proactive Output, streamed: say the expected text when the moment has come.
 
 The benchmark's own form polls (``eval.streamingbench_polling``); a policy that streams speaks when
-it decides to, so the form needs a rule of its own. Line by line, with the marks of
-THUNLP-MT/StreamingBench ``src/data/count.py``:
+it decides to, so this form needs a rule of its own for which reply counts. Line by line. Public
+source of the marks (3-5): THUNLP-MT/StreamingBench ``src/data/count.py``.
 
 1. The video streams from the query, which stands in the first turn, to 4 s after the true moment or
    to the video's end.
