@@ -66,6 +66,8 @@ def check_set(
     if source not in DATASETS:
         raise InputError(f"must be one of {', '.join(DATASETS)}, got {source!r}", field="source")
     files = record_files(source, Path(path))
+    if user_turns is not None and len(files) > 1:
+        raise InputError(f"goes with one file, {path} has {len(files)}", field="user_turns")
     checked = Checked(source, Path(path), files, Tally(), MediaFiles(decode), [])
     if root is None:
         root = path if Path(path).is_dir() else Path(path).parent

@@ -87,21 +87,30 @@ def _nothing(axes: Axes, title: str) -> None:
 
 
 def _histogram(axes: Axes, title: str, values: Sequence[float], x: str, y: str) -> None:
-    """A histogram with the median marked; the last bar has the longest hundredth."""
+    """A histogram with the median marked; the last bar has the longest hundredth if far off."""
     if not len(values):
         return _nothing(axes, title)
-    _clean(axes, title, x, y)
     numbers = np.asarray(values, float)
     end = np.quantile(numbers, 0.99)
-    if end < numbers.max():
-        axes.set_title(f"{title} (last bar: {end:.4g} and longer)", loc="left", fontsize=9)
+    if numbers.max() > 1.5 * end:
+        title = f"{title} (last bar: {end:.4g} and longer)"
+    else:
+        end = numbers.max()
+    _clean(axes, title, x, y)
     low = min(0.0, numbers.min())
     edges = np.linspace(low, end if end > low else low + 1.0, 31)
     axes.hist(np.minimum(numbers, end), bins=edges, color=BLUE)
     middle = np.median(numbers)
     axes.axvline(middle, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    right = middle > low + 0.7 * (edges[-1] - low)
     axes.annotate(
-        f" median {middle:.4g}", (middle, 0.97), xycoords=("data", "axes fraction"), fontsize=8
+        f" median {middle:.4g} ",
+        (middle, 1.0),
+        xycoords=("data", "axes fraction"),
+        ha="right" if right else "left",
+        va="top",
+        fontsize=8,
+        color=INK,
     )
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     return None
@@ -150,9 +159,10 @@ def _over_time(axes: Axes, tally: Tally) -> None:
     for label, part, whole, colour in lines:
         of = np.histogram(whole, edges)[0]
         share = 100 * np.histogram(part, edges)[0] / np.maximum(of, 1)
-        middles = (edges[1:] + edges[:-1]) / 2
-        axes.plot(middles[of > 0], share[of > 0], color=colour, label=label, marker=".")
-    axes.set_ylim(bottom=0)
+        times = np.histogram(whole, edges, weights=whole)[0] / np.maximum(of, 1)
+        axes.plot(times[of > 0], share[of > 0], color=colour, label=label, marker=".")
+    axes.set_xlim(left=0)
+    axes.set_ylim(0, 105)
     axes.legend(frameon=False, fontsize=8, labelcolor=MUTED)
     return None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from turnwise_jax.data.checking.checking import Checked
-from turnwise_jax.data.checking.problems import KINDS
+from turnwise_jax.data.checking.problems import KINDS, Problem
 from turnwise_jax.data.checking.tally import Tally
 from turnwise_jax.data.sources.json_lines import write_rows
 
@@ -29,7 +29,7 @@ def write_summary(checked: Checked, folder: str | os.PathLike[str]) -> list[Path
     partial = summary.with_name(f".{summary.name}.partial")
     partial.write_text(markdown(checked), encoding="utf-8")
     os.replace(partial, summary)
-    write_rows(({**p._asdict(), "unusable": p.fatal} for p in checked.problems), problems)
+    write_rows(map(_problem_row, checked.problems), problems)
     return [summary, problems]
 
 
@@ -55,9 +55,10 @@ def markdown(checked: Checked) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def table(head: Row, rows: Iterable[Row]) -> str:
-    """A Markdown table, numbers to the right."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+def table(head: Row, rows: Iterable[Row], *, texts: int = 0) -> str:
+    """A Markdown table: first and last ``texts`` columns to the left, numbers to the right."""
+    numbers = len(head) - 1 - texts
+    lines = [head, ["---", *["---:"] * numbers, *["---"] * texts], *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 
@@ -66,6 +67,16 @@ def quantiles(values: Sequence[float]) -> list[str]:
     numbers = np.asarray(values, float)
     found = [*np.quantile(numbers, (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)), numbers.mean()]
     return [f"{number:.4g}" for number in found]
+
+
+def _problem_row(problem: Problem) -> dict[str, object]:
+    places = {name: getattr(problem, name) for name in ("file", "row", "record", "field")}
+    return {
+        **places,
+        "kind": problem.kind,
+        "unusable": problem.fatal,
+        "message": problem.message,
+    }
 
 
 def _cell(value: object) -> str:
@@ -157,4 +168,4 @@ def _problems(checked: Checked) -> list[str]:
             rows.append((kind, records, times[kind], "yes" if fatal else "", meaning))
             examples += [f"* {_cell(problem)}" for problem in own[:EXAMPLES]]
     head = ("kind", "records", "times", "unusable", "what it is")
-    return [table(head, rows), "\n".join(examples)]
+    return [table(head, rows, texts=2), "\n".join(examples)]
