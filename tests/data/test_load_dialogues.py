@@ -53,6 +53,30 @@ def test_a_folder_with_one_file_of_the_format_needs_no_name(tmp_path):
         find_records("mmduet2_sft", tmp_path / "nowhere")
 
 
+def test_all_files_of_a_folder_are_read_in_order(tmp_path):
+    for index, name in enumerate(("b.parquet", "a.parquet")):
+        mmduet2_rl.write(OPEN[index : index + 1], tmp_path / name, root="")
+    (tmp_path / "c.parquet").mkdir()
+    dialogues, skipped = load_dialogues("mmduet2_rl", tmp_path)
+    assert [(d.id, d.file) for d in dialogues] == [
+        ("d1", str(tmp_path / "a.parquet")),
+        ("d0", str(tmp_path / "b.parquet")),
+    ]
+    assert skipped == []
+    assert dialogues[0].turns[0].frames == (Frame(str(tmp_path / "v.mp4"), 2.0),)
+    elsewhere, _ = load_dialogues("mmduet2_rl", tmp_path, root="/media")
+    assert elsewhere[0].turns[0].frames == (Frame("/media/v.mp4", 2.0),)
+    with pytest.raises(InputError, match=r"field 'user_turns': goes with one file, .* has 2$"):
+        load_dialogues("mmduet2_rl", tmp_path, user_turns=tmp_path / "x.json")
+
+
+def test_a_folder_without_a_file_of_the_format_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"holds no file \*\.jsonl; name the one to use"):
+        load_dialogues("mmduet2_sft", tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        load_dialogues("mmduet2_sft", tmp_path / "nowhere")
+
+
 def test_a_bad_record_stops_the_run_or_is_listed(tmp_path):
     path = tmp_path / "a.jsonl"
     write_lines(path, LINE, {**LINE, "images": ["x.jpg"]}, [], LINE)

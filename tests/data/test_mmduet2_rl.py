@@ -123,6 +123,13 @@ def test_earlier_replies_may_stand_beside_the_ground_truth():
     row = changed(f"{TRUTH}.prev_assistant_replies", None)
     row["reward_model"]["prev_assistant_replies"] = ["Before.", "He cuts an onion."]
     assert parse(row).history == ("Before.", "He cuts an onion.")
+    row["reward_model"]["ground_truth"]["prev_assistant_replies"] = []
+    assert parse(row).history == ("Before.", "He cuts an onion.")
+    row["reward_model"]["ground_truth"]["prev_assistant_replies"] = ["Within."]
+    assert parse(row).history == ("Within.",)
+    row["reward_model"]["prev_assistant_replies"] = [3]
+    with pytest.raises(InputError, match=r"field 'reward_model\.prev_assistant_replies\[0\]'"):
+        parse(row)
 
 
 def test_without_a_list_of_earlier_replies_those_of_the_prompt_count():

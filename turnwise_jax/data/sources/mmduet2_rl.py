@@ -312,10 +312,14 @@ def _past_times(
 def _given_history(
     fields: Fields, row: dict[str, Any], truth: dict[str, Any], replies: Sequence[str]
 ) -> tuple[str, ...]:
-    """Earlier replies from either of their places; without one, the prompt's own."""
-    for holder, at in ((truth, _TRUTH), (row["reward_model"], "reward_model")):
-        if holder.get(_HISTORY) is not None:
-            return fields.texts(holder[_HISTORY], f"{at}.{_HISTORY}")
+    """Earlier replies from the place that has some; without either place, the prompt's own."""
+    given = [
+        fields.texts(holder[_HISTORY], f"{at}.{_HISTORY}")
+        for holder, at in ((truth, _TRUTH), (row["reward_model"], "reward_model"))
+        if holder.get(_HISTORY) is not None
+    ]
+    if given:  # a table's writer may fill the unused place with an empty list
+        return next((replies for replies in given if replies), ())
     return tuple(reply.strip() for reply in replies if not is_silent(reply))
 
 

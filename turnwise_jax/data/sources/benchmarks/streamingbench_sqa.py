@@ -46,12 +46,11 @@ def rows(
     path: common.FilePath, *, user_turns: common.FilePath | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Raw records, each with those asked before about its video under ``earlier``."""
+    entries: Iterator[tuple[int, dict[str, Any]]] = online.table(path, user_turns)
     if Path(path).suffix.lower() == ".json":
         entries = enumerate(_flat(path, user_turns))
-    else:
-        entries = online.table(path, user_turns)
     about, earlier = "", list[dict[str, Any]]()
-    for name, row in streamingbench.question_rows(iter(entries)):
+    for name, row in streamingbench.question_rows(entries):
         video = row.get("video_path") or name.rpartition("_")[0]
         if video != about:
             about, earlier = video, []

@@ -1,0 +1,406 @@
+"""Readers of online video benchmarks, on small files in their formats with real videos beside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+from online_files import CLIP, CUT, SECONDS, read, write_online
+
+from turnwise_jax.data import DATASETS
+from turnwise_jax.data.example import load_example
+from turnwise_jax.data.images import FrameSpec
+from turnwise_jax.data.load import find_records
+from turnwise_jax.data.records import Dialogue, Frame, Question, Target, Window
+from turnwise_jax.data.sources.benchmarks import ONLINE, ovo_bench, streamingbench
+from turnwise_jax.data.sources.benchmarks.online import PLAIN_SYSTEM
+from turnwise_jax.data.sources.benchmarks.streamingbench_polling import PROMPT as POLLED
+from turnwise_jax.eval.config import SOURCES, eval_config
+
+WEB = "What appears in the sky?"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    return write_online(tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("online"))
+
+
+def told(dialogue: Dialogue) -> list[tuple[float, str]]:
+    return [(turn.time, turn.text) for turn in dialogue.turns]
+
+
+def shown(dialogue: Dialogue) -> list[list[float]]:
+    return [[frame.time for frame in turn.frames] for turn in dialogue.turns]
+
+
+def by_id(dialogues: list[Dialogue]) -> dict[str, Dialogue]:
+    named = {dialogue.id: dialogue for dialogue in dialogues}
+    assert len(named) == len(dialogues)
+    return named
+
+
+def test_the_readers_are_data_sets_and_those_of_their_benchmarks():
+    assert DATASETS.items() >= ONLINE.items()
+    for name in set(ONLINE) - {"streamingbench_sqa"}:
+        assert SOURCES[name] == name
+        assert eval_config(name).data.source == name
+
+
+# --- ProactiveVideoQA
+
+
+def test_a_folder_holds_all_four_subsets(tree):
+    dialogues = by_id(read("proactive_videoqa", tree / "proactive_videoqa"))
+    assert {d.id: d.target for d in dialogues.values()} == {
+        "4c0f-720-733.mp4": Target("EGO"),
+        "ward_frames=ward_s01e02_seg01_clip_03.mp4%Q1": Target("TV"),
+        "Fire001_x264.mp4": Target("VAD"),
+        "kite-_1.52.mp4": Target("WEB"),
+        "kite-_1.52.mp4%Q1": Target("WEB"),
+    }
+    assert list(dialogues)[-1] == "kite-_1.52.mp4%Q1"
+    assert {Path(d.file).parent.name for d in dialogues.values()} == {"EGO", "TV", "VAD", "WEB"}
+    for dialogue in dialogues.values():
+        assert all(turn.reply is None for turn in dialogue.turns)
+        assert dialogue.system is None
+        example = load_example(dialogue, FrameSpec())
+        assert len(example.grids) == 6
+        assert len(example.sounds) == (3 if dialogue.target.subset == "TV" else 0)
+
+
+def test_a_stream_asks_first_and_goes_on_to_the_last_whole_interval(tree):
+    path = tree / "proactive_videoqa/WEB/anno.json"
+    first, second = read("proactive_videoqa", path)
+    assert told(first) == [(4.0, WEB), (8.0, ""), (12.0, "")]
+    assert shown(first) == [[2, 4], [6, 8], [10, 12]]
+    assert {f.path for turn in first.turns for f in turn.frames} == {
+        str(path.parent / "videos/kite-_1.52.mp4")
+    }
+    assert told(second)[0] == (4.0, "Where does it land?")
+    odd = read("proactive_videoqa", path, CLIP._replace(interval=1.0, turn_frames=3))[0]
+    assert [turn.time for turn in odd.turns] == [3.0, 6.0, 9.0, 12.0, 13.0]
+
+
+def test_windows_keep_question_and_event_and_end_with_the_video(tree):
+    first, second = read("proactive_videoqa", tree / "proactive_videoqa/WEB/anno.json")
+    assert first.windows == (
+        Window(0.0, 4.07, WEB, "A red kite and a dog.", 3.07),
+        Window(3.1, SECONDS, WEB, "A second kite.", SECONDS),
+    )
+    assert second.windows == (
+        Window(10.0, pytest.approx(SECONDS), "Where does it land?", "On a beach.", None),
+    )
+    (ego,) = read("proactive_videoqa", tree / "proactive_videoqa/EGO/anno.json")
+    assert [(w.start, w.end, w.event_end) for w in ego.windows] == [
+        (2.29, 6.69, 5.69),
+        (5.69, 10.41, 9.41),
+    ]
+
+
+def test_the_annotated_duration_is_the_end_that_windows_are_cut_at(tree, tmp_path):
+    record = json.loads((tree / "proactive_videoqa/WEB/anno.json").read_text())[0]
+    record["duration"] = 13.25
+    path = tmp_path / "anno.json"
+    path.write_text(json.dumps([record]))
+    (dialogue,) = read("proactive_videoqa", path, root=tree / "proactive_videoqa/WEB")
+    assert dialogue.windows[1].end == dialogue.windows[1].event_end == 13.25
+
+
+def test_subtitles_are_heard_in_the_turn_that_ends_after_them(tree):
+    (tv,) = read("proactive_videoqa", tree / "proactive_videoqa/TV/anno.json")
+    question = "Where is the letter when she calls him?"
+    assert told(tv) == [
+        (4.0, f"{question}\nSubtitle: (Ada:)Come here.\nSubtitle: I can not."),
+        (8.0, "Subtitle: (Ben:)Why?"),
+        (12.0, ""),
+    ]
+    assert [window.question for window in tv.windows] == [question]
+    assert [(turn.audio.start, turn.audio.end) for turn in tv.turns] == [(0, 4), (4, 8), (8, 12)]
+    (silent,) = read(
+        "proactive_videoqa",
+        tree / "proactive_videoqa/TV/anno.json",
+        CLIP._replace(sound=False, interval=0.5),
+    )
+    assert all(turn.audio is None for turn in silent.turns)
+    assert told(silent)[-1] == (13.0, "Subtitle: (Ada:)Never mind.")
+
+
+@pytest.mark.parametrize("subset", ["EGO", "TV", "VAD", "WEB"])
+def test_the_subset_is_told_by_folder_file_or_fields(tree, tmp_path, subset):
+    top = tree / "proactive_videoqa"
+    rows = json.loads((top / subset / "anno.json").read_text())
+    expected = read("proactive_videoqa", top / subset / "anno.json")
+    for name in ("all.json", f"{subset.lower()}-proactivevideoqa_format.json"):
+        (tmp_path / name).write_text(json.dumps(rows))
+        for root in (top, top / subset):
+            if name != "all.json" or root != top:
+                assert read("proactive_videoqa", tmp_path / name, root=root) == expected
+
+
+def test_extracted_pictures_take_windows_and_question_from_the_other_view(tree, tmp_path):
+    path = tree / "proactive_views/web-1_sec_per_frame-frame_input_format.json"
+    (dialogue,) = read("proactive_videoqa", path)
+    pictures = [
+        Frame(str(tree / f"proactive_views/frames/kite-_1.52/{number:06d}.png"))
+        for number in range(1, 5)
+    ]
+    assert told(dialogue) == [(2.0, WEB), (4.0, ""), (4.0, "And now?")]
+    assert [turn.frames for turn in dialogue.turns] == [
+        tuple(pictures[:2]),
+        tuple(pictures[2:]),
+        (),
+    ]
+    assert dialogue.target == Target("WEB")
+    assert dialogue.windows[1] == Window(3.1, SECONDS, WEB, "A second kite.", SECONDS)
+    assert len(load_example(dialogue, FrameSpec()).grids) == 4
+    other = tmp_path / "web-frame_input_format.json"
+    other.write_text(path.read_text())
+    gold = path.with_name("web-proactivevideoqa_format.json")
+    (slow,) = read(
+        "proactive_videoqa",
+        other,
+        root=path.parent,
+        user_turns=gold,
+        clip=CLIP._replace(interval=2.0),
+    )
+    assert [turn.time for turn in slow.turns] == [4.0, 8.0, 8.0]
+
+
+# --- OVO-Bench
+
+
+def test_ovo_timing_streams_to_the_last_test_point(tree):
+    dialogues = by_id(read("ovo_timing", tree / "ovo_bench/ovo_bench_new.json"))
+    assert {name: d.target for name, d in dialogues.items()} == {
+        "2": Target("CRR", "2", (7.5,)),
+        "3": Target("SSR", "3", (3.5, 8.0)),
+        "4": Target("REC", "4", (4.0, 7.25)),
+    }
+    assert told(dialogues["2"]) == [(7.0, "Where does the cat go?"), (11.0, "")]
+    assert shown(dialogues["2"]) == [[5, 7], [9, 11]]
+    assert told(dialogues["3"]) == [(4.0, "Describe the steps of make green tea"), (8.0, "")]
+    asked = "How many times does the event: stir the pot happen?"
+    assert told(dialogues["4"]) == [(4.0, asked), (8.0, ""), (12.0, "")]
+    for dialogue in dialogues.values():
+        assert not dialogue.windows
+        load_example(dialogue, FrameSpec())
+
+
+def test_ovo_timing_streams_the_last_cut_video_where_the_source_is_missing(tree, tmp_path):
+    (tmp_path / "data/chunked_videos").mkdir(parents=True)
+    cut = tmp_path / "data/chunked_videos/4_1.mp4"
+    cut.write_bytes((tree / "ovo_bench/chunked_videos/1.mp4").read_bytes())
+    records = json.loads((tree / "ovo_bench/ovo_bench_new.json").read_text())
+    (tmp_path / "ovbench.json").write_text(json.dumps(records[-1:]))
+    (dialogue,) = read("ovo_timing", tmp_path / "ovbench.json")
+    assert told(dialogue)[-1] == (4.0, "How many times does the event: stir the pot happen?")
+    assert dialogue.turns[0].frames[0].path == str(cut)
+
+
+def ovo_choice(text, letter, options, task):
+    return Question(text, letter, "multiple_choice", tuple(options), task)
+
+
+def test_ovo_bench_asks_once_for_every_test_point(tree):
+    dialogues = by_id(read("ovo_bench", tree / "ovo_bench/ovo_bench_new.json"))
+    five = ["bread", "a cup", "a book", "a hat", "nothing"]
+    cat = "Where does the cat go?"
+    stir = "How many times did they stir the pot?"
+    assert {name: (d.question, d.target) for name, d in dialogues.items()} == {
+        "0": (
+            ovo_choice("What did I drop?", "B", ["a fork", "a spoon"], "EPM"),
+            Target("EPM", "0", (6.4,), "B"),
+        ),
+        "1": (
+            ovo_choice("What is on the table?", "A", five, "OJR"),
+            Target("OJR", "1", (5.0,), "A"),
+        ),
+        "2_0": (Question(cat, "No", category="CRR"), Target("CRR", "2", (4.0,), "No")),
+        "2_1": (Question(cat, "Yes", category="CRR"), Target("CRR", "2", (7.5,), "Yes")),
+        "2_2": (Question(cat, "Yes", category="CRR"), Target("CRR", "2", (11.0,), "Yes")),
+        "3_0": (
+            Question("boil the water", "Yes", category="SSR"),
+            Target("SSR", "3", (2.5,), "Yes"),
+        ),
+        "3_1": (Question("boil the water", "No", category="SSR"), Target("SSR", "3", (8.2,), "No")),
+        "4_0": (Question(stir, "1", "numeric", category="REC"), Target("REC", "4", (3.5,), "1")),
+        "4_1": (Question(stir, "12", "numeric", category="REC"), Target("REC", "4", (40.0,), "12")),
+    }
+    for dialogue in dialogues.values():
+        (turn,) = dialogue.turns
+        assert turn.reply is None
+        assert turn.video
+        assert len(turn.frames) == 4
+        assert dialogue.system == PLAIN_SYSTEM
+
+
+def test_ovo_bench_shows_the_cut_video_or_the_source_to_the_next_second(tree):
+    dialogues = by_id(read("ovo_bench", tree / "ovo_bench/ovo_bench_new.json"))
+    ends = {name: (d.turns[0].time, Path(d.turns[0].frames[0].path).name) for name, d in
+            dialogues.items()}  # fmt: skip
+    source = "kitchen.mp4"
+    assert ends == {
+        "0": (7.0, source), "1": (CUT, "1.mp4"), "2_0": (4.0, source), "2_1": (8.0, source),
+        "2_2": (11.0, source), "3_0": (CUT, "3_0.mp4"), "3_1": (9.0, source),
+        "4_0": (4.0, source), "4_1": (SECONDS, source),
+    }  # fmt: skip
+    assert shown(dialogues["2_0"]) == [[0.5, 1.5, 2.5, 3.5]]
+
+
+def test_ovo_bench_prompts_are_the_official_ones(tree):
+    texts = {d.id: d.turns[0].text for d in read("ovo_bench", tree / "ovo_bench")}
+    assert texts["0"] == (
+        "Question: What did I drop?\nOptions:\nA. a fork; B. a spoon;\n"
+        "Respond only with the letter corresponding to your chosen option (e.g., A, B, C).\n"
+        "Do not include any additional text or explanation in your response."
+    )
+    assert "question: How many times did they stir the pot?\nProvide your answer" in texts["4_0"]
+    assert "procedures:\nboil the water\nYour task" in texts["3_0"]
+    assert texts["2_0"] == ovo_bench.CRR_PROMPT.format("Where does the cat go?")
+    for name in ("2_0", "3_0"):
+        assert "Answer only with “Yes” or “No”.\nDo not include" in texts[name]
+
+
+def test_options_with_letters_are_listed_once(tree, tmp_path):
+    record = json.loads((tree / "ovo_bench/ovo_bench_new.json").read_text())[0]
+    record["options"] = ["A. a fork", "B. a spoon"]
+    (tmp_path / "ovo_bench_new.json").write_text(json.dumps([record]))
+    (dialogue,) = read("ovo_bench", tmp_path, root=tree / "ovo_bench")
+    assert "A. a fork; B. a spoon;" in dialogue.turns[0].text
+    assert dialogue.question.options == ("a fork", "a spoon")
+
+
+# --- StreamingBench
+
+
+def test_streamingbench_json_numbers_the_questions_of_a_video(tree):
+    path = tree / "streamingbench/questions_real.json"
+    dialogues = by_id(read("streamingbench", path))
+    runs = ("One", "Two", "Three", "Four")
+    assert {name: d.question for name, d in dialogues.items()} == {
+        "sample_1_real_1": Question(
+            "What is in the player's hand right now?",
+            "B",
+            "multiple_choice",
+            ("A ball.", "A bat.", "A glove.", "C. Brown's hat."),
+            "Object Recognition",
+        ),
+        "sample_1_real_2": Question(
+            "How many runs so far?", "D", "multiple_choice", runs, "Counting"
+        ),
+        "sample_1_real_3": Question(
+            "How many players are there?",
+            "C",
+            "multiple_choice",
+            ("1", "2", "3", "C. 4"),
+            "Counting",
+        ),
+    }
+    first, second, third = dialogues.values()
+    assert second.target == Target("Counting", "sample_1_real_2", (), "D")
+    assert [d.turns[0].time for d in dialogues.values()] == [6.0, 11.0, 12.0]
+    assert shown(first) == [[2.5, 3.5, 4.5, 5.5]]  # 4 s of context
+    assert shown(second) == [[7.5, 8.5, 9.5, 10.5]]
+    assert second.turns[0].text == streamingbench.PROMPT.format(
+        "How many runs so far?", "A. One\nB. Two\nC. Three\nD. Four"
+    )
+    assert third.turns[0].text.endswith("\n\nThe best option is:")
+    assert third.system == PLAIN_SYSTEM
+    everything = read("streamingbench", path, CLIP._replace(context=0.0))
+    assert shown(everything[0]) == [[0.75, 2.25, 3.75, 5.25]]
+    early = read("streamingbench", path, CLIP._replace(context=60.0))
+    assert shown(early[0]) == shown(everything[0])
+    load_example(first, FrameSpec())
+
+
+def test_streamingbench_csv_has_options_as_the_text_of_a_list(tree, tmp_path):
+    path = tree / "streamingbench/Real_Time_Visual_Understanding.csv"
+    first, second = read("streamingbench", path)
+    assert first.id == "Real-Time Visual Understanding_sample_2_1"
+    assert first.question == Question(
+        "What is it, now?",
+        "A",
+        "multiple_choice",
+        ("The player's bat.", "A ball.", "A glove, worn.", "A hat."),
+        "Object Recognition",
+    )
+    assert second.turns[0].time == 7.0
+    assert first.turns[0].frames[0].path.endswith("Understanding/sample_2/video.mp4")
+    text = pa_csv.ConvertOptions(column_types={"time_stamp": pa.string()})
+    pq.write_table(pa_csv.read_csv(path, convert_options=text), tmp_path / "rtvu.parquet")
+    again = read("streamingbench", tmp_path / "rtvu.parquet", root=tree / "streamingbench")
+    assert again == [first, second]
+
+
+def test_sequential_questions_tell_of_those_before_with_true_answers(tree):
+    dialogues = read("streamingbench_sqa", tree / "streamingbench")
+    assert [d.id for d in dialogues] == ["sample_1_sqa_1", "sample_1_sqa_2", "sample_2_sqa_1"]
+    texts = [d.turns[0].text for d in dialogues]
+    assert "contextual information" not in texts[0] + texts[2]
+    assert (
+        "Please answer the questions based on the contextual information: At timestamp 00:00:04, "
+        "the following question and answer occurred: Question: Who serves?; Options: A. The tall "
+        "one., B. The small one., C. Nobody., D. Both.; Answer: A; \n\nHere is the question."
+    ) in texts[1]
+    assert texts[1].endswith("\n\nOptions:\nA. 4.\nB. 2.\nC. 8.\nD. 6.\n\nThe best option is:")
+    assert dialogues[1].target == Target("Sequential Question Answering", "sample_1_sqa_2", (), "C")
+    assert shown(dialogues[1]) == [[4.5, 5.5, 6.5, 7.5]]
+    table = read("streamingbench_sqa", tree / "streamingbench/Sequential_Question_Answering.csv")
+    assert [d.turns for d in table] == [d.turns for d in dialogues]
+
+
+def test_proactive_output_streams_from_the_question_on(tree):
+    first, second = read("streamingbench_proactive", tree / "streamingbench")
+    asked = 'When the board shows 3 points, output "3".'
+    assert told(first) == [(6.0, asked), (8.0, "")]
+    assert shown(first) == [[4, 6], [8]]
+    assert first.target == Target("Proactive Output", "sample_1_proactive_1", (5.0,), "3")
+    assert told(second) == [(12.0, 'When the bell rings, output "Bell".')]  # the video ends at 13 s
+    fine = read(
+        "streamingbench_proactive",
+        tree / "streamingbench",
+        CLIP._replace(interval=0.5, turn_frames=1),
+    )
+    assert [turn.time for turn in fine[1].turns] == [10.5, 11.0, 11.5, 12.0, 12.5, 13.0]
+    (row,) = read("streamingbench_proactive", tree / "streamingbench/Proactive_Output.csv")
+    assert (row.id, row.target.text) == ("Active Output_sample_3_1", "3")
+    assert told(row) == told(first)
+    assert row.turns[0].frames[0].path.endswith("sample_3/Active Output_3.mp4")
+
+
+def test_polling_asks_every_second_up_to_four_seconds_past_the_truth(tree):
+    dialogues = by_id(read("streamingbench_polling", tree / "streamingbench"))
+    expected = {
+        f"sample_1_proactive_{number}_{poll}_{kind}": (item, kind, start + poll)
+        for number, item, start, polls in (
+            (1, "sample_1_proactive_1", 2.0, 7),
+            (2, "sample_1_proactive_2", 10.0, 6),
+        )
+        for poll in range(1, polls + 1)
+        for kind in ("poll", "output")
+    }
+    assert {
+        name: (d.target.item, d.target.subset, d.turns[0].time) for name, d in dialogues.items()
+    } == expected
+    bell = 'When the bell rings, output "Bell".'
+    last = dialogues["sample_1_proactive_2_6_poll"]  # 16 s, past the end of the video
+    assert last.target == Target("poll", "sample_1_proactive_2", (12.0,), "Bell")
+    assert shown(last)[0] == pytest.approx([10.375, 11.125, 11.875, 12.625])
+    assert last.turns[0].text == POLLED.format(
+        f'{bell} Is it the right time to output "Bell"? You can only answer yes or no.'
+    )
+    plain = dialogues["sample_1_proactive_2_2_output"]
+    assert plain.turns[0].text == POLLED.format(bell)
+    assert shown(plain)[0] == pytest.approx([10.25, 10.75, 11.25, 11.75])
+    assert plain.system == PLAIN_SYSTEM
+    load_example(last, FrameSpec())
+
+
+@pytest.mark.parametrize("name", sorted(set(ONLINE) - {"proactive_videoqa"}))
+def test_the_annotation_file_is_found_in_the_folder(tree, name):
+    folder = tree / ("ovo_bench" if name.startswith("ovo") else "streamingbench")
+    assert find_records(name, folder).name == ONLINE[name].PATTERN
