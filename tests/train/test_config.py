@@ -39,7 +39,7 @@ def test_defaults_are_the_papers():
     }  # fmt: skip
     assert config.reward.to_dict() == {
         "quality": 3.0, "repetition": 2.0, "out_of_window": 0.5, "shared_prefix": 2.0,
-        "omega": 0.5, "prefix_chars": 50,
+        "omega": 0.5, "prefix_chars": 50, "kind": "pauc",
     }  # fmt: skip
     assert config.algorithm.to_dict() == {
         "name": "turnwise", "credit": "turn", "reduction": "turn", "alpha": 1.0,

@@ -2,7 +2,8 @@
 
 A method has ``Settings`` (its config fields, with ``check``) and ``loss`` (terms of one
 trajectory). One that learns from rollouts of streaming dialogues (``STREAMING``) also has
-``advantages`` (one group's credit) and ``schedule`` (what changes over the run, for the logs).
+``advantages`` (one group's credit) and ``schedule`` (what changes over the run, for the logs), and
+its settings say whether that credit takes ``prefix_scores``.
 AVATAR, which answers questions and replays its answers, has credit of its own for either part.
 """
 

@@ -25,14 +25,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from turnwise_jax import kernels
-from turnwise_jax.algorithms.policy_gradient import check_clipping, statistics
+from turnwise_jax.algorithms.policy_gradient import KL_KINDS, check_clipping, statistics
 from turnwise_jax.algorithms.types import Actions, Mixture, Terms
 
 SHAPES = ("u", "linear_decay", "linear_incline", "uniform")
 VCRS = ("baseline", "multiplicative", "none")
 MEANS = ("parts", "samples")
 RATIOS = ("token", "sequence")
-KL_KINDS = ("k1", "k2", "k3")
 
 
 class Settings(NamedTuple):

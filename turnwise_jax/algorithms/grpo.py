@@ -3,7 +3,10 @@
 The paper's baseline: the terminal reward of each of ``G`` rollouts, standardised within the group,
 is given to every token (eq. 2); token losses are averaged within a trajectory, then over
 trajectories (eq. 8). ``reduction="batch_token"`` is the form of verl and DAPO, one mean over all
-tokens of the batch.
+tokens of the batch. ``kl`` adds a penalty for leaving the policy with which the run began.
+
+The baselines MMDuet2, ThinkStream and StreamPro are this method with their own rewards
+(``rewards.streaming``): they broadcast one advantage too.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from jax import Array
 
 from turnwise_jax import kernels
 from turnwise_jax.algorithms.policy_gradient import (
+    KL_KINDS,
     check_clipping,
     check_reduction,
     policy_gradient_terms,
@@ -30,12 +34,28 @@ class Settings(NamedTuple):
     clip_low: float = 0.2
     clip_high: float = 0.2
     dual_clip: float = 3.0
+    kl: float = 0.0  # beta; 0: no reference policy is kept
+    kl_kind: str = "k3"
 
     def check(self) -> None:
         check_clipping(self.clip_low, self.clip_high, self.dual_clip)
         check_reduction(self.reduction)
         if not self.eps > 0:
             raise ValueError("eps must be above 0")
+        if not self.kl >= 0:
+            raise ValueError("kl must not be negative")
+        if self.kl_kind not in KL_KINDS:
+            raise ValueError(f"kl_kind is {self.kl_kind!r}; allowed: {', '.join(KL_KINDS)}")
+
+    @property
+    def prefix_scores(self) -> bool:
+        """Only the terminal reward counts."""
+        return False
+
+    @property
+    def reference(self) -> bool:
+        """Whether a reference policy is needed."""
+        return self.kl > 0
 
 
 def schedule(settings: Settings, step: int | Array, total_steps: int) -> dict[str, Array]:
@@ -69,4 +89,6 @@ def loss(actions: Actions, advantage_K: Array, settings: Settings) -> Terms:
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
         dual_clip=settings.dual_clip,
+        kl=settings.kl,
+        kl_kind=settings.kl_kind,
     )

@@ -9,6 +9,7 @@ from turnwise_jax import kernels
 from turnwise_jax.algorithms.types import Actions, Terms
 
 REDUCTIONS = ("turn", "trajectory_token", "batch_token")
+KL_KINDS = ("k1", "k2", "k3")
 
 
 def check_clipping(clip_low: float, clip_high: float, dual_clip: float) -> None:
@@ -36,6 +37,8 @@ def policy_gradient_terms(
     clip_low: float,
     clip_high: float,
     dual_clip: float,
+    kl: float = 0.0,
+    kl_kind: str = "k3",
 ) -> Terms:
     """Dual-clipped surrogate of every token (eq. 6, H.1), reduced over the trajectory.
 
@@ -44,6 +47,8 @@ def policy_gradient_terms(
       advantage_K: advantage of each decision turn.
       reduction: ``"turn"``: mean within turns, then over turns (eq. 7); ``"trajectory_token"``:
         mean over the trajectory's tokens (eq. 8); ``"batch_token"``: tokens of the whole batch.
+      kl, kl_kind: factor and estimator of a KL term per token against ``actions.mixture``'s
+        reference, within the same mean; 0: none.
     """
     mask_A = actions.mask_A
     turn_A = jnp.where(mask_A, actions.turn_id_A, 0)
@@ -52,6 +57,12 @@ def policy_gradient_terms(
     loss_A = kernels.clipped_surrogate(
         ratio_A, advantage_A, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
     )
+    kl_A = None
+    if kl and actions.mixture is not None:
+        kl_A = kernels.kl_estimate(
+            actions.logp_A, actions.mixture.ref_logp_A, kind=kl_kind, mask_T=mask_A
+        )
+        loss_A += kl * kl_A
     total, count = reduce_tokens(
         loss_A, mask_A, turn_A, num_turns=advantage_K.shape[0], reduction=reduction
     )
@@ -59,6 +70,8 @@ def policy_gradient_terms(
         ratio_A, advantage_A, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
     )
     means, maxima = statistics(actions, ratio_A, clipped_A)
+    if kl_A is not None:
+        means["kl"] = kernels.token_mean_terms(kl_A, mask_A)
     return Terms(total, count, means, maxima)
 
 

@@ -57,6 +57,11 @@ class Settings(NamedTuple):
         if not (self.max_advantage > 0 and self.eps > 0):
             raise ValueError("max_advantage and eps must be above 0")
 
+    @property
+    def prefix_scores(self) -> bool:
+        """Whether advantages are made of more than the terminal reward."""
+        return self.credit == "turn"
+
 
 def alpha(settings: Settings, step: int | Array, total_steps: int) -> Array:
     """alpha(s) of eq. G.8, scaled to ``settings.alpha``; 0 for shared credit.

@@ -25,10 +25,20 @@ class ReplyWindow(NamedTuple):
     answer: str
 
 
+class TurnForm(NamedTuple):
+    """How a turn was written: in the form that its style asks for, and the tokens of its think
+    block, tags included; None without one."""
+
+    well_formed: bool = True
+    thought_tokens: int | None = None
+
+
 class Trajectory(NamedTuple):
     """One rollout as text: K decision times (seconds, non-decreasing) and the K replies at them.
 
-    ``history`` holds the assistant's non-silent replies of the given past, oldest first.
+    ``history`` holds the assistant's non-silent replies of the given past, oldest first. Replies
+    are what the user sees, or ``NO REPLY``; ``forms`` says how they were written, one per turn, or
+    is empty where every turn is plain. ``raw`` holds what was sampled where that is not the reply.
     """
 
     id: str
@@ -36,6 +46,8 @@ class Trajectory(NamedTuple):
     replies: tuple[str, ...]
     windows: tuple[ReplyWindow, ...] = ()
     history: tuple[str, ...] = ()
+    forms: tuple[TurnForm, ...] = ()
+    raw: tuple[str, ...] = ()
 
     @property
     def spoken(self) -> dict[int, str]:
@@ -46,6 +58,20 @@ class Trajectory(NamedTuple):
     def past(self) -> list[str]:
         """Stripped non-silent replies of the history."""
         return [text.strip() for text in self.history if not is_silent(text)]
+
+    @property
+    def counted(self) -> list[ReplyWindow]:
+        """The windows that start by the last decision, in the order given."""
+        return [window for window in self.windows if window.start <= self.horizon]
+
+    @property
+    def well_formed(self) -> float:
+        """Share of well-formed turns; 0 without a turn."""
+        if not self.times:
+            return 0.0
+        return sum(form.well_formed for form in self.forms or (TurnForm(),)) / (
+            len(self.forms) or 1
+        )
 
     @property
     def horizon(self) -> float:

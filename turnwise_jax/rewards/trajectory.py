@@ -7,6 +7,7 @@ the answers are then put in their places; nothing depends on what shares the bat
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,30 @@ from turnwise_jax.rewards.asking import fill
 from turnwise_jax.rewards.judges.protocol import Judge, JudgeStats
 from turnwise_jax.rewards.plan import SILENCE, Plan, ReplyWindow, Settings, Trajectory, is_silent
 
-__all__ = ["SILENCE", "ReplyWindow", "Trajectory", "is_silent", "score_trajectories"]
+__all__ = [
+    "SILENCE",
+    "ReplyWindow",
+    "Scores",
+    "Trajectory",
+    "is_silent",
+    "score_trajectories",
+    "unjudged",
+]
+
+
+class Scores(NamedTuple):
+    """What a kind of reward (`rewards.streaming`) makes of N trajectories.
+
+    ``turns`` ``[N, K]``, ``windows`` ``[N, W]``: of a kind with prefix scores all that the kernels
+    need; of another who spoke when. ``terms``: of a kind without prefix scores a NamedTuple of f32
+    ``[N]``, ``reward`` first; None where the kernels make them. A reward that cannot be known is
+    NaN.
+    """
+
+    turns: ScoredTurns
+    windows: Windows
+    terms: Any
+    stats: JudgeStats
 
 
 def score_trajectories(
@@ -48,16 +72,33 @@ def score_trajectories(
     """
     if prefix_chars < 1:
         raise InputError(f"must be at least 1, got {prefix_chars}", field="prefix_chars")
-    for trajectory in trajs:
-        _check(trajectory)
-    turns = _room(trajs, "times", num_turns)
-    windows = _room(trajs, "windows", num_windows)
+    turns, windows = _rooms(trajs, num_turns, num_windows)
     plans = [
         {name: reward(trajectory, Settings(prefix_chars)) for name, reward in REWARDS.items()}
         for trajectory in trajs
     ]
     stats = fill([plan for row in plans for plan in row.values()], judge)
     return _turns(trajs, plans, turns, windows), _windows(trajs, windows), stats
+
+
+def unjudged(
+    trajs: Sequence[Trajectory], *, num_turns: int | None = None, num_windows: int | None = None
+) -> tuple[ScoredTurns, Windows]:
+    """The arrays of `score_trajectories` before any judge is asked: every judgement is NaN.
+
+    Raises:
+      InputError: as `score_trajectories`.
+    """
+    turns, windows = _rooms(trajs, num_turns, num_windows)
+    plans = []
+    for trajectory in trajs:
+        shape = len(trajectory.times), len(trajectory.windows)
+        unknown = np.full(shape, np.nan, np.float32)
+        none = np.zeros(shape[0], np.float32)
+        repetition = np.full(shape[0], np.nan, np.float32)
+        values = {"quality": unknown, "repetition": repetition, "shared_prefix": none}
+        plans.append({name: Plan(value) for name, value in values.items()})
+    return _turns(trajs, plans, turns, windows), _windows(trajs, windows)
 
 
 def _turns(
@@ -99,6 +140,15 @@ def _windows(trajs: Sequence[Trajectory], num_windows: int) -> Windows:
     return Windows(start=ends_NW2[..., 0], end=ends_NW2[..., 1], mask=mask_NW)
 
 
+def _rooms(
+    trajs: Sequence[Trajectory], num_turns: int | None, num_windows: int | None
+) -> tuple[int, int]:
+    """K and W of the arrays of checked trajectories."""
+    for trajectory in trajs:
+        _check(trajectory)
+    return _room(trajs, "times", num_turns), _room(trajs, "windows", num_windows)
+
+
 def _room(trajs: Sequence[Trajectory], field: str, room: int | None) -> int:
     """The size to pad `field` to; InputError naming the record that does not fit."""
     longest = max(trajs, key=lambda t: len(getattr(t, field)), default=None)
@@ -115,6 +165,9 @@ def _check(trajectory: Trajectory) -> None:
     if len(times) != len(trajectory.replies):
         message = f"{len(trajectory.replies)} replies at {len(times)} decision times"
         raise InputError(message, record=trajectory.id, field="replies")
+    if trajectory.forms and len(times) != len(trajectory.forms):
+        message = f"{len(trajectory.forms)} forms of {len(times)} turns"
+        raise InputError(message, record=trajectory.id, field="forms")
     if not np.isfinite(times).all() or (np.diff(times) < 0).any():
         message = "decision times must be finite and must not fall"
         raise InputError(message, record=trajectory.id, field="times")

@@ -12,24 +12,26 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from turnwise_jax.algorithms.types import Mixture
 from turnwise_jax.data.pipeline import Example, Loader, make_loader
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
-from turnwise_jax.kernels import RewardWeights
 from turnwise_jax.rewards.judges import make_judge
-from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_trajectories
+from turnwise_jax.rewards.trajectory import Scores
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import PromptBatch, media_batch
 from turnwise_jax.rollout.rows import TrainRows, sft_rows, train_rows
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes, shared
 from turnwise_jax.rollout.stream import StreamEngine
-from turnwise_jax.train.credit import Credit, assign_credit, empty_scores
+from turnwise_jax.train.config import reward_settings
+from turnwise_jax.train.credit import Credit, credit_rule, empty
 from turnwise_jax.train.data import Data
 from turnwise_jax.train.hosts import ALONE, Hosts
 from turnwise_jax.train.mesh import Layout
+from turnwise_jax.train.reading import TurnClasses, trajectories_of
 from turnwise_jax.train.report import group_records, reward_metrics
-from turnwise_jax.train.sharing import Said, SharedJudge, say, take_up
+from turnwise_jax.train.sharing import SharedJudge, say, take_up
 from turnwise_jax.train.state import Batch, TrainState
 
 
@@ -70,7 +72,9 @@ def make_collector(
             batch_size=batch_size,
             buckets=config.shapes.row_buckets,
         )
-        return SupervisedCollector(policy, loader, data.skipped, shared(rooms, *share), hosts)
+        classes = TurnClasses(settings, config.policy.replies, policy.vocab)
+        buckets = shared(rooms, *share)
+        return SupervisedCollector(policy, loader, data.skipped, buckets, classes, hosts)
     buckets = Shapes.for_dialogues(
         data.dialogues,
         data.grids,
@@ -80,6 +84,7 @@ def make_collector(
         buckets=config.shapes.rollout_buckets,
     )
     cache = judge_cache(config, hosts)
+    kind, reward = reward_settings(config)
     return RolloutCollector(
         policy=policy,
         loader=loader,
@@ -89,11 +94,21 @@ def make_collector(
         judge_cache=cache,
         group_size=config.rollout.group_size,
         row_buckets=config.shapes.row_buckets,
-        prefix_chars=config.reward.prefix_chars,
+        replies=config.policy.replies,
+        score=partial(kind.score, settings=reward),
+        blank=partial(empty, kind),
         num_windows=max(1, *(len(dialogue.windows) for dialogue in data.dialogues)),
         seed=config.run.seed,
         inner_epochs=config.optimizer.inner_epochs,
-        credit=_credit(config, algorithm, settings, iterations),
+        credit=credit_rule(
+            kind,
+            reward,
+            group_size=config.rollout.group_size,
+            algorithm=algorithm,
+            settings=settings,
+            total_steps=iterations * config.optimizer.inner_epochs,
+        ),
+        reference=getattr(settings, "reference", False),
         dialogues=data.dialogues,
         hosts=hosts,
     )
@@ -137,26 +152,6 @@ def judge_cache(config: ConfigDict, hosts: Hosts = ALONE) -> str:
     return path if hosts.main else f"{path}.{hosts.index}"
 
 
-def _credit(
-    config: ConfigDict, algorithm: ModuleType, settings: Any, iterations: int
-) -> Callable[..., Credit]:
-    reward = config.reward
-    return partial(
-        assign_credit,
-        group_size=config.rollout.group_size,
-        algorithm=algorithm,
-        settings=settings,
-        weights=RewardWeights(
-            quality=reward.quality,
-            repetition=reward.repetition,
-            out_of_window=reward.out_of_window,
-            shared_prefix=reward.shared_prefix,
-        ),
-        omega=reward.omega,
-        total_steps=iterations * config.optimizer.inner_epochs,
-    )
-
-
 class SupervisedCollector:
     """Dialogues with given replies as rows."""
 
@@ -166,10 +161,11 @@ class SupervisedCollector:
         loader: Loader,
         skipped: list[str],
         buckets: Sequence[RowShapes],
+        classes: TurnClasses,
         hosts: Hosts = ALONE,
     ):
         self._policy, self._loader, self._skipped = policy, loader, skipped
-        self._buckets, self._hosts = buckets, hosts
+        self._buckets, self._classes, self._hosts = buckets, classes, hosts
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
         began = time.perf_counter()
@@ -178,13 +174,15 @@ class SupervisedCollector:
         made = sft_rows(examples, self._policy, self._buckets)
         room = self._buckets.index(made[2])
         counts = [int(made[1].action_mask.sum()), int(made[1].valid.sum())]
+        counts += self._classes.counts(examples)
         told = self._hosts.gather([room, counts, self._skipped])
         agreed = max(room for room, _, _ in told)
         if agreed > room:
             made = sft_rows(examples, self._policy, self._buckets[agreed:])
         media, rows, shapes = made
-        batch = as_batch(media, rows, np.zeros((shapes.batch, shapes.turns), np.float32))
-        trained, tokens = np.sum([counts for _, counts, _ in told], axis=0).tolist()
+        trained, tokens, *turns = np.sum([counts for _, counts, _ in told], axis=0).tolist()
+        weights = self._classes.weights(examples, turns, (shapes.batch, shapes.turns))
+        batch = as_batch(media, rows, weights)
         metrics = {
             "trained_tokens": trained,
             "skipped_records": len(set().union(*(skipped for _, _, skipped in told))),
@@ -232,11 +230,14 @@ class RolloutCollector:
     judge_cache: str
     group_size: int
     row_buckets: int
-    prefix_chars: int
+    replies: str
+    score: Callable[..., Scores]
+    blank: Callable[[int, int, int], Scores]
     num_windows: int
     seed: int
     inner_epochs: int
-    credit: Any
+    credit: Callable[..., Credit]
+    reference: bool
     dialogues: Sequence[Dialogue]
     hosts: Hosts
 
@@ -255,26 +256,26 @@ class RolloutCollector:
         )
         clock.lap("rollout")
         said = say(rollouts, examples, self.dialogues, self.skipped, self.hosts)
-        trajectories = trajectories_of(said)
-        turns, windows, stats = score_trajectories(
+        trajectories = trajectories_of(said, self.replies, self._count_tokens)
+        scores = self.score(
             trajectories,
             self.judge,
             num_turns=said.turn_mask.shape[1],
             num_windows=self.num_windows,
-            prefix_chars=self.prefix_chars,
         )
         clock.lap("judge")
-        credit: Credit = self.credit(turns, windows, step=iteration * self.inner_epochs)
+        credit = self.credit(scores, step=iteration * self.inner_epochs)
         length, actions = self._row_shape(rollouts.prompts.shapes, said.room)
         rows = train_rows(rollouts, length=length, actions=actions)
         advantage_BGK = credit.advantages[self.hosts.index :: self.hosts.count]
-        batch = as_batch(rollouts.prompts.media, rows, advantage_BGK.reshape(len(rows.tokens), -1))
+        batch = self._batch(rollouts.prompts.media, rows, advantage_BGK)
         clock.lap("credit")
-        metrics = reward_metrics(said, turns, credit, stats)
+        metrics = reward_metrics(said, scores.turns, credit, scores.stats)
         metrics["skipped_records"] = len(said.skipped)
-        groups = group_records(trajectories, said.dialogues, turns, credit)
+        groups = group_records(trajectories, said.dialogues, scores.turns, credit)
         clock.lap("report")
-        asked = {"judge_cached": stats.total.cached, "judge_retried": stats.total.retried}
+        judged = scores.stats.total
+        asked = {"judge_cached": judged.cached, "judge_retried": judged.retried}
         return Collected(batch, metrics, clock.laps | asked, groups, said.row_tokens)
 
     def position(self) -> dict[str, Any]:
@@ -305,19 +306,28 @@ class RolloutCollector:
             count = s.batch * self.group_size
             for length, actions in row_buckets(s, self.row_buckets):
                 rows = TrainRows.empty(count, length, actions)
-                batches.append(as_batch(media, rows, np.zeros((count, s.turns), np.float32)))
+                none = np.zeros((s.batch, self.group_size, s.turns), np.float32)
+                batches.append(self._batch(media, rows, none))
         return batches
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
         """Calls that compile the rollouts and the credit of every bucket."""
 
         def credit(count: int, turns: int) -> None:
-            self.credit(*empty_scores(count, turns, self.num_windows), step=0)
+            self.credit(self.blank(count, turns, self.num_windows), step=0)
 
         group = self.group_size * self.hosts.count
         sizes = {(bucket.batch * group, bucket.turns) for bucket in self.engine.buckets}
         rollouts = partial(self.engine.warm_up, state.params, group_size=self.group_size)
         return [rollouts, *(partial(credit, *size) for size in sorted(sizes))]
+
+    def _batch(self, media: Any, rows: TrainRows, advantage_BGK: np.ndarray) -> Batch:
+        """Rows with their credit; the update fills in what a reference policy says of them."""
+        batch = as_batch(media, rows, advantage_BGK.reshape(len(rows.tokens), -1))
+        return with_reference(batch) if self.reference else batch
+
+    def _count_tokens(self, text: str) -> int:
+        return len(self.policy.vocab.encode(text))
 
     def _row_shape(self, shapes: Shapes, needed: tuple[int, int]) -> tuple[int, int]:
         length, actions = needed
@@ -370,17 +380,11 @@ def as_batch(media: Any, rows: TrainRows, advantage_NK: np.ndarray) -> Batch:
     )
 
 
-def trajectories_of(said: Said) -> list[Trajectory]:
-    """What the judge reads, N = B x G in (b, g) order."""
-    out = []
-    for dialogue, group in zip(said.dialogues, said.text, strict=True):
-        windows = tuple(ReplyWindow(w.start, w.end, w.question, w.answer) for w in dialogue.windows)
-        times = tuple(turn.time for turn in dialogue.open_turns)
-        for g, replies in enumerate(group):
-            name = f"{dialogue.id}/{g}"
-            shown = tuple(replies[: len(times)])
-            out.append(Trajectory(name, times, shown, windows, dialogue.history))
-    return out
+def with_reference(batch: Batch) -> Batch:
+    """A batch of fresh rows with room for log-probs under a reference policy."""
+    count = len(batch.tokens_NT)
+    fresh, one = np.zeros(count, bool), np.ones(count, np.float32)
+    return batch._replace(mixture=Mixture(np.zeros_like(batch.sampler_logp_NA), fresh, one, one))
 
 
 class Clock:

@@ -10,7 +10,7 @@ import jax
 
 from turnwise_jax.progress import ProgressBar
 from turnwise_jax.train.checkpoint import abstract
-from turnwise_jax.train.forward import make_logprob_step
+from turnwise_jax.train.forward import make_logprob_step, make_reference_step
 from turnwise_jax.train.mesh import Layout
 from turnwise_jax.train.state import Batch, TrainState
 from turnwise_jax.train.step import train_step
@@ -27,6 +27,8 @@ class Update:
       inner_epochs: updates per batch. With more than one, the old log-probs are fixed first.
       layout: where batches go.
       shardings: where the state lives, a pytree like it; it stays there.
+      reference: batches have a mixture, whose log-probs under the state's reference policy are
+        taken here. Otherwise a mixture comes with them.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Update:
         inner_epochs: int,
         layout: Layout,
         shardings: TrainState,
+        reference: bool = False,
     ):
         self.inner_epochs = inner_epochs
         self._layout = layout
@@ -47,10 +50,14 @@ class Update:
         )
         self.forward = step_arguments["forward"]
         self._old_logprobs = make_logprob_step(self.forward, layout.rows)
+        self._reference = make_reference_step(self.forward, layout.rows) if reference else None
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Any]]:
         """The next state and the metrics of the last inner epoch."""
         batch = self._layout.place(batch)
+        if self._reference is not None:
+            ref_logp = self._reference(state, batch._replace(mixture=None))
+            batch = batch._replace(mixture=batch.mixture._replace(ref_logp_A=ref_logp))
         if not self._once:
             batch = batch._replace(old_logp_NA=self._old_logprobs(state, batch))
         for _ in range(self.inner_epochs):
@@ -72,7 +79,11 @@ class Update:
         if not self._once:
             functions["old_logprobs"] = self._old_logprobs
         shapes = self._layout.shapes(batch)
-        return {name: partial(f.lower, state, shapes) for name, f in functions.items()}
+        lowerings = {name: partial(f.lower, state, shapes) for name, f in functions.items()}
+        if self._reference is not None:
+            fresh = shapes._replace(mixture=None)
+            lowerings["reference"] = partial(self._reference.lower, state, fresh)
+        return lowerings
 
 
 def compile_all(programs: Sequence[Program]) -> None:

@@ -9,6 +9,7 @@ changes and returns the result; the command line overrides single fields
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -18,6 +19,9 @@ from turnwise_jax.errors import InputError
 from turnwise_jax.models.lora import DECODER
 from turnwise_jax.rewards.judges import judge_fields
 from turnwise_jax.rewards.qa import AnswerWeights
+from turnwise_jax.rewards.streaming import STREAMING_REWARDS
+
+REPLIES = "plain"  # how silence and replies are written; or another of data.reply_styles
 
 
 def _shared() -> dict[str, Any]:
@@ -97,16 +101,18 @@ def _shared() -> dict[str, Any]:
     }
 
 
-def rl_config(algorithm: str = "turnwise") -> ConfigDict:
+def rl_config(algorithm: str = "turnwise", reward: str = "pauc") -> ConfigDict:
     """Defaults of RL: the TurnWise paper's section 4.1 where it speaks, MMDuet2's recipe elsewhere.
 
     Args:
       algorithm: a key of ``ALGORITHMS`` other than ``"sft"``; ``"avatar"`` has the fields of
         :func:`avatar_config`.
+      reward: a key of ``STREAMING_REWARDS``; AVATAR has a reward of its own.
     """
     if algorithm == "avatar":
         return avatar_config()
     config = _shared()
+    config["policy"]["replies"] = REPLIES
     config["algorithm"] = {"name": algorithm, **_settings(algorithm)}
     config["rollout"] = {
         "group_size": 4,
@@ -117,14 +123,7 @@ def rl_config(algorithm: str = "turnwise") -> ConfigDict:
     }
     # Row buckets halve the sampled tokens only, rollout buckets all that precedes them.
     config["shapes"]["rollout_buckets"] = 1
-    config["reward"] = {
-        "quality": 3.0,
-        "repetition": 2.0,
-        "out_of_window": 0.5,
-        "shared_prefix": 2.0,
-        "omega": 0.5,
-        "prefix_chars": 50,
-    }
+    config["reward"] = {"kind": reward, **_reward_kind(reward).Settings()._asdict()}
     config["judge"] = judge_fields()
     return ConfigDict(config).lock()
 
@@ -172,6 +171,7 @@ def avatar_config() -> ConfigDict:
 def sft_config() -> ConfigDict:
     """Defaults of supervised fine-tuning (paper 4.1: one epoch, 1e-5, vision tower frozen)."""
     config = _shared()
+    config["policy"]["replies"] = REPLIES
     config["algorithm"] = {"name": "sft", **_settings("sft")}
     config["data"]["source"] = "mmduet2_sft"
     config["data"]["shuffle"] = True
@@ -206,3 +206,35 @@ def algorithm_settings(config: ConfigDict) -> Any:
     except ValueError as error:
         raise InputError(str(error), field="algorithm") from error
     return settings
+
+
+def declared(config: ConfigDict) -> ConfigDict:
+    """The defaults of a run with this config's method and reward."""
+    name = config.algorithm.name
+    if name == "sft":
+        return sft_config()
+    return avatar_config() if name == "avatar" else rl_config(name, config.reward.kind)
+
+
+def _reward_kind(kind: str) -> ModuleType:
+    if kind not in STREAMING_REWARDS:
+        raise InputError(
+            f"is {kind!r}; allowed: {', '.join(STREAMING_REWARDS)}", field="reward.kind"
+        )
+    return STREAMING_REWARDS[kind]
+
+
+def reward_settings(config: ConfigDict) -> tuple[ModuleType, Any]:
+    """The kind of ``config.reward``, of a run on streaming dialogues, and its ``Settings``."""
+    fields = dict(config.reward)
+    kind = fields.pop("kind")
+    module = _reward_kind(kind)
+    known = module.Settings()._asdict()
+    for field in fields:
+        if field not in known:
+            raise InputError(
+                f"the reward {kind!r} has no such setting; choose the reward in the config file, "
+                "as the files in configs/baselines do",
+                field=f"reward.{field}",
+            )
+    return module, module.Settings(**fields)

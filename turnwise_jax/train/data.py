@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from turnwise_jax.data.load import find_records, load_dialogues
 from turnwise_jax.data.pipeline import Grid, probe_grids
 from turnwise_jax.data.records import ClipSpec, Dialogue
+from turnwise_jax.data.reply_styles import restyled
 from turnwise_jax.errors import InputError
 from turnwise_jax.progress import ProgressBar
 from turnwise_jax.rollout.policy import Policy
@@ -44,6 +45,8 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
         clip=ClipSpec(fields.frames, fields.sound),
     )
     dialogues = dialogues[: fields.limit or None]
+    if "replies" in config.policy:
+        dialogues = [restyled(dialogue, config.policy.replies) for dialogue in dialogues]
     data = Data([], [], skipped)
     with ProgressBar("reading headers", len(dialogues)) as bar:
         for dialogue in dialogues:

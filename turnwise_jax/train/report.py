@@ -22,7 +22,8 @@ def reward_metrics(
 
     ``signal``: share of groups in which any advantage is not zero; ``signal_turns``: share of
     (group, turn) pairs; ``signal_by_turn``: the latter per turn index. With no signal the loss and
-    its gradient are zero, which is the first thing to look at when training stands still.
+    its gradient are zero, which is the first thing to look at when training stands still. Terms
+    have the names that the kind of reward gives them; the quality of windows is ``pauc``.
     """
     mask_NK, replied_NK = np.asarray(turns.mask), np.asarray(turns.replied)
     decisions, replies = mask_NK.sum(), (replied_NK & mask_NK).sum()
@@ -32,10 +33,13 @@ def reward_metrics(
     moved_BK = np.any(credit.advantages != 0, axis=1)
     exists_BK = rollouts.turn_mask
     terms = {name: _mean(value) for name, value in credit.terms._asdict().items()}
-    quality = terms.pop("quality")
+    scaled = {}
+    if "quality" in terms:
+        quality = terms.pop("quality")
+        scaled["pauc"] = None if quality is None else 100.0 * quality
     return {
         "reward": terms.pop("reward"),
-        "pauc": None if quality is None else 100.0 * quality,
+        **scaled,
         **terms,
         "non_silent": replies / max(decisions, 1),
         "reply_tokens": float(lengths_BGK[spoken_BGK].mean()) if spoken_BGK.any() else 0.0,
@@ -60,30 +64,40 @@ def group_records(
     turns: ScoredTurns,
     credit: Credit,
 ) -> list[dict[str, Any]]:
-    """One JSON object per rollout, in the form that ``eval.predictions`` reads, with its credit."""
+    """One JSON object per rollout, in the form that ``eval.predictions`` reads, with its credit.
+
+    Of a reward without prefix scores there are none, and no judgements of eq. 1. What was sampled
+    stands in ``raw`` where its style is not plain.
+    """
     group_size = credit.shared.shape[1]
     records = []
     for n, trajectory in enumerate(trajectories):
         b, g = divmod(n, group_size)
         k, w = len(trajectory.times), len(trajectory.windows)
+        terms = {name: float(v[b, g]) for name, v in credit.terms._asdict().items()}
+        if "quality" in terms:
+            terms["window_quality"] = terms.pop("quality")
+        judged, prefixes = {}, {}
+        if credit.prefix_scores is not None:
+            judged["quality"] = np.asarray(turns.quality)[n, :k, :w].tolist()
+            judged["repetitive"] = np.asarray(turns.repetitive)[n, :k].tolist()
+            prefixes["prefix_scores"] = credit.prefix_scores[b, g, : k + 1].tolist()
         records.append(
             {
                 "id": trajectory.id,
                 "group": dialogues[b].id,
                 "times": trajectory.times,
                 "replies": trajectory.replies,
+                **({"raw": trajectory.raw} if trajectory.raw else {}),
                 "windows": [window._asdict() for window in trajectory.windows],
                 "history": trajectory.history,
-                "quality": np.asarray(turns.quality)[n, :k, :w].tolist(),
-                "repetitive": np.asarray(turns.repetitive)[n, :k].tolist(),
-                **{name: float(v[b, g]) for name, v in credit.terms._asdict().items()
-                   if name != "quality"},
-                "window_quality": float(credit.terms.quality[b, g]),
-                "prefix_scores": credit.prefix_scores[b, g, : k + 1].tolist(),
+                **judged,
+                **terms,
+                **prefixes,
                 "turn_advantages": credit.advantages[b, g, :k].tolist(),
                 "shared_advantage": float(credit.shared[b, g]),
             }
-        )  # fmt: skip
+        )
     return records
 
 

@@ -213,6 +213,7 @@ def build(
             inner_epochs=config.optimizer.inner_epochs,
             layout=layout,
             shardings=jax.tree.map(lambda array: array.sharding, state),
+            reference=keeps_reference(config) and config.algorithm.name != "avatar",
         ),
         iterations=iterations,
         checkpoint_every=config.run.checkpoint_every,

@@ -9,15 +9,17 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from turnwise_jax.data import DATASETS
+from turnwise_jax.data.reply_styles import STYLES
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges import JUDGES
 from turnwise_jax.rollout.replay import DRAWS, TIERS, tier_capacities
-from turnwise_jax.train.config import algorithm_settings, rl_config, sft_config
+from turnwise_jax.train.config import algorithm_settings, declared, reward_settings
 
 CHOICES = {
     "policy.dtype": ("float32", "bfloat16"),
     "policy.param_dtype": ("float32", "bfloat16"),
     "policy.frozen_dtype": ("same", "float32", "bfloat16"),
+    "policy.replies": tuple(STYLES),
     "policy.remat": ("none", "dots", "full"),
     "data.source": tuple(DATASETS),
     "data.on_bad_record": ("raise", "skip"),
@@ -68,6 +70,11 @@ AT_LEAST = {
     "reward.shared_prefix": 0,
     "reward.omega": 0,
     "reward.prefix_chars": 1,
+    **dict.fromkeys(("reward.timing", "reward.correctness", "reward.efficiency"), 0),
+    **dict.fromkeys(("reward.slack", "reward.think_tokens"), 0),
+    **dict.fromkeys(("reward.window", "reward.think_step", "reward.reply_step"), 1),
+    "reward.max_replies": 1,
+    **dict.fromkeys(("reward.turn_f1", "reward.rubric"), 0),
     **dict.fromkeys(("reward.accuracy", "reward.format", "reward.self_consistency"), 0),
     "reward.stepwise": 0,
     "replay.samples": 0,
@@ -83,7 +90,7 @@ AT_LEAST = {
 ABOVE_ZERO = (
     "policy.lora.alpha",
     *("optimizer.learning_rate", "optimizer.clip_norm", "optimizer.eps"),
-    *("rollout.temperature", "rollout.top_p", "replay.temperature"),
+    *("rollout.temperature", "rollout.top_p", "replay.temperature", "reward.tolerance"),
 )
 AT_MOST_ONE = ("rollout.top_p", "reward.omega")
 BELOW_ONE = ("optimizer.b1", "optimizer.b2")
@@ -107,17 +114,42 @@ def validate(config: ConfigDict) -> None:
 
 def check_fields(config: ConfigDict) -> None:
     """:func:`validate` without asking for a checkpoint and data."""
-    algorithm_settings(config)
+    settings = algorithm_settings(config)
     supervised = config.algorithm.name == "sft"
-    declared = flatten((sft_config() if supervised else rl_config(config.algorithm.name)).to_dict())
+    if "reward" in config and "kind" in config.reward:
+        _check_reward(config, settings)
+    defaults = flatten(declared(config).to_dict())
     given = flatten(config.to_dict())
-    _check_names(given, declared)
+    _check_names(given, defaults)
     for field, value in given.items():
-        _check_type(field, value, declared[field])
+        _check_type(field, value, defaults[field])
         _check_value(field, value)
+    _check_balance(given)
     _check_rows(given, supervised)
     _check_replay(given)
     _check_hosts(given)
+
+
+def _check_reward(config: ConfigDict, settings: Any) -> None:
+    """A reward without prefix scores gives a trajectory one advantage and no turn its own."""
+    module, _ = reward_settings(config)
+    kind = config.reward.kind
+    _require(
+        module.PREFIX_SCORES or not settings.prefix_scores,
+        "reward.kind",
+        f"{kind!r} has no prefix scores, which turn-level credit is made of; use grpo, or "
+        "algorithm.credit=shared",
+    )
+
+
+def _check_balance(given: Mapping[str, Any]) -> None:
+    _require(
+        given.get("algorithm.balance", "none") == "none"
+        or given["policy.replies"] != "thinkstream",
+        "algorithm.balance",
+        "needs replies whose first tokens tell silence from speech; thinkstream begins with a "
+        "think block",
+    )
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

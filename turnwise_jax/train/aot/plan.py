@@ -35,7 +35,7 @@ from turnwise_jax.rollout.shapes import (
 from turnwise_jax.rollout.stream import StreamEngine
 from turnwise_jax.train.answer_setup import answer_buckets, answer_rooms, grids_of, row_rooms
 from turnwise_jax.train.answers import asked_forms, empty_answers
-from turnwise_jax.train.collect import as_batch, row_buckets
+from turnwise_jax.train.collect import as_batch, row_buckets, with_reference
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.data import read_data
 from turnwise_jax.train.forward import make_reference_step
@@ -94,9 +94,11 @@ class Plan:
             inner_epochs=config.optimizer.inner_epochs,
             layout=layout,
             shardings=jax.tree.map(lambda leaf: leaf.sharding, state),
+            reference=reference and config.algorithm.name != "avatar",
         )
         if config.algorithm.name != "avatar":
             batch = planned_batch(config, policy, rooms)
+            batch = with_reference(batch) if reference else batch
             return cls(config, layout, policy, rooms, state, batch, update)
         fresh, batch = planned_answers(config, policy, layout)
         return cls(config, layout, policy, rooms, state, batch, update, fresh)
@@ -113,7 +115,7 @@ class Plan:
                 empty_batch(self.policy, self.rooms),
                 group_size=fields.group_size,
             )
-        if self.state.reference is not None:
+        if self.fresh is not None and self.state.reference is not None:
             step = make_reference_step(self.update.forward, self.layout.rows)
             yield "reference", step.lower(self.state, self.layout.shapes(self.fresh))
         for name, lower in self.update.lowerings(self.state, self.batch).items():
