@@ -220,20 +220,21 @@ def test_windows_past_the_end_of_the_video(folder):
 
 def test_pictures_and_sounds(folder):
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    Image.fromarray(noise).save(folder / "1.png")
-    (folder / "2.png").write_bytes((folder / "1.png").read_bytes()[:4000])
+    Image.fromarray(noise).save(folder / "1.jpg")
+    whole = (folder / "1.jpg").read_bytes()
+    (folder / "2.jpg").write_bytes(whole[: len(whole) * 6 // 10])
     write_audio(folder / "a.m4a", 2.0)
     turns = (
-        Turn((Frame("1.png"),), "Q?", 2.0, SILENT, audio=Sound("a.m4a", 0.0, 2.0)),
-        Turn((Frame("1.png"),), "", 4.0, SILENT, audio=Sound("v.mp4", 2.0, 4.0)),
+        Turn((Frame("1.jpg"),), "Q?", 2.0, SILENT, audio=Sound("a.m4a", 0.0, 2.0)),
+        Turn((Frame("1.jpg"),), "", 4.0, SILENT, audio=Sound("v.mp4", 2.0, 4.0)),
     )
     checked = check_sft(folder, Dialogue("d", turns))
-    assert checked.media.used["image"] == {str(folder / "1.png")}
+    assert checked.media.used["image"] == {str(folder / "1.jpg")}
     assert len(checked.media.used["sound"]) == 2
     (problem,) = checked.problems
     assert (problem.kind, problem.field) == ("broken_media", "turns[1].audio")
     assert "has no audio track" in problem.message
-    broken = dataclasses.replace(turns[1], frames=(Frame("2.png"),), audio=None)
+    broken = dataclasses.replace(turns[1], frames=(Frame("2.jpg"),), audio=None)
     for decode in (False, True):
         found = check_sft(folder, Dialogue("d", (broken,)), decode=decode).problems
         assert [p.kind for p in found] == ["broken_media"] * decode

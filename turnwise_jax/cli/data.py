@@ -110,6 +110,7 @@ def define_check(values: flags.FlagValues) -> None:
     flags.DEFINE_string("user_turns", "", "companion JSON, if not beside the parquet", **at)
     flags.DEFINE_bool("decode", False, "decode the last frame shown of each video", **at)
     whole = "of records that name a whole video: "
+    flags.DEFINE_integer("frames", usual.frames, "of a question's clip, spread evenly", **at)
     flags.DEFINE_float("interval", usual.interval, f"{whole}seconds between frames", **at)
     flags.DEFINE_integer("turn_frames", usual.turn_frames, f"{whole}frames a turn", **at)
     flags.DEFINE_float("context", usual.context, f"{whole}seconds seen before a question", **at)
@@ -125,7 +126,12 @@ def check(argv: Sequence[str]) -> None:
         paths[0],
         root=args.root or None,
         user_turns=args.user_turns or None,
-        clip=ClipSpec(interval=args.interval, turn_frames=args.turn_frames, context=args.context),
+        clip=ClipSpec(
+            frames=args.frames,
+            interval=args.interval,
+            turn_frames=args.turn_frames,
+            context=args.context,
+        ),
         decode=args.decode,
     )
     print(markdown(checked), end="")
