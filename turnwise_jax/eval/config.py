@@ -28,7 +28,11 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
         {
             "benchmark": benchmark,
             "dir": "runs/eval",  # predictions.jsonl and report.json are written here
-            "policy": {"checkpoint": "", "dtype": "bfloat16"},
+            "policy": {
+                "checkpoint": "",
+                "dtype": "bfloat16",
+                "replies": "plain",  # how it writes silence and replies, see data.reply_styles
+            },
             "data": {
                 "source": SOURCES.get(benchmark, ""),
                 "path": "",

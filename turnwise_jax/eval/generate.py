@@ -20,6 +20,7 @@ import numpy as np
 
 from turnwise_jax.data.pipeline import Example, load_example, probe_grids
 from turnwise_jax.data.records import Dialogue, Question
+from turnwise_jax.data.reply_styles import normalised, restyled
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, check_deprivable, video_of
 from turnwise_jax.eval.files import write_text
@@ -68,6 +69,7 @@ def generate(
     title: str = "evaluate",
     control: str = "none",
     meter: Meter | None = None,
+    replies: str = "plain",
 ) -> list[Prediction]:
     """Run ``policy`` over the open turns of every dialogue and keep what it says in ``path``.
 
@@ -81,6 +83,7 @@ def generate(
       title: of the progress bar.
       control: "none", or a key of ``EXAMPLE_CONTROLS``: what the policy is deprived of.
       meter: counts what is run here, and how fast.
+      replies: how the policy writes them, of ``data.reply_styles``.
 
     Returns:
       All predictions, in the order of ``dialogues``; ``group_size`` of each.
@@ -91,9 +94,11 @@ def generate(
     decoding = decoding or Decoding()
     path = Path(path)
     _check_names(dialogues)
+    dialogues = [restyled(dialogue, replies) for dialogue in dialogues]
     if control != "none":
         check_deprivable(dialogues, control)
-    _claim(path, _settings(policy, dialogues, decoding, control))
+    settings = _settings(policy, dialogues, decoding, control)
+    _claim(path, settings if replies == "plain" else {**settings, "replies": replies})
     done = {p.id: p for p in read_predictions(path)} if path.exists() else {}
     wanted = {name: d.id for d in dialogues for name in _names(d, decoding.group_size)}
     for name in done:
@@ -110,8 +115,8 @@ def generate(
         ):
             for made in _run(engine, todo, decoding, control, bad, bar, meter or Meter()):
                 if made.id not in done:
-                    writer.write(made)
-                    done[made.id] = made
+                    done[made.id] = shown(made, replies)
+                    writer.write(done[made.id])
     return [done[name] for name in wanted if name in done]
 
 
@@ -130,6 +135,14 @@ def as_prediction(
         question=_without_hint(dialogue.question),
         target=dialogue.target,
     )
+
+
+def shown(prediction: Prediction, replies: str) -> Prediction:
+    """What a dialogue's texts show in their style; plain ones are what they show."""
+    if replies == "plain":
+        return prediction
+    visible = tuple(normalised(text, replies) for text in prediction.replies)
+    return replace(prediction, replies=visible, raw=prediction.replies)
 
 
 def _without_hint(question: Question | None) -> Question | None:

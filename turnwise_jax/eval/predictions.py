@@ -14,12 +14,13 @@ One object per line::
      "quality": [[null], [4]],            judge scores 0..4 per reply and window, null = none
      "repetitive": [null, 0],             judgements per reply, 1 yes, 0 no, null = none
      "question": {"text": "...", "answer": "B", "kind": "multiple_choice",
-                  "options": ["red", "blue"], "category": "colour", "sound": "..."}}
+                  "options": ["red", "blue"], "category": "colour", "sound": "..."},
                                           of a question-answering record; the last three optional
-     "target": {"subset": "CRR", "item": "17", "times": [31.0], "text": "..."}
+     "target": {"subset": "CRR", "item": "17", "times": [31.0], "text": "..."},
                                           a benchmark's annotation; all four optional
+     "raw": ["<think>..."]}               what was sampled, if ``replies`` are only what it shows
 
-The last eight are optional, and other fields are left alone, so that logs with more in them (the
+The last nine are optional, and other fields are left alone, so that logs with more in them (the
 ``groups.jsonl`` of a training run) read as they are. The file of a killed process may end in a
 torn line; it is left out on reading and cut off before the next append.
 """
@@ -48,7 +49,8 @@ class Prediction:
     """One finished dialogue: what was said at each of its K decisions, and its W reply windows.
 
     ``quality`` (K rows of W) and ``repetitive`` (K) are judgements made before, None = not judged.
-    ``question`` is what its one reply answers; a file does not keep the question's hint.
+    ``question`` is what its one reply answers; a file does not keep the question's hint. ``raw`` is
+    what was sampled where the policy does not write plain replies (``data.reply_styles``).
     """
 
     id: str
@@ -63,6 +65,7 @@ class Prediction:
     repetitive: Scores | None = None
     question: Question | None = None
     target: Target | None = None
+    raw: tuple[str, ...] = ()
 
     @property
     def cluster(self) -> str:
@@ -102,6 +105,8 @@ class Prediction:
             record["question"] = _question_json(self.question)
         if self.target is not None:
             record["target"] = _target_json(self.target)
+        if self.raw:
+            record["raw"] = list(self.raw)
         return record
 
 
@@ -267,6 +272,7 @@ class _Reader:
             repetitive=self._repetitive(len(times)),
             question=self._question(),
             target=self._target(),
+            raw=self._raw(len(times)),
         )
 
     def _window(self, field: str, value: Any) -> Window:
@@ -318,6 +324,12 @@ class _Reader:
             for name in ("subset", "item", "text")
         }
         return Target(times=self._numbers("target.times", value.get("times") or []), **given)
+
+    def _raw(self, turns: int) -> tuple[str, ...]:
+        texts = self._texts("raw", self.record.get("raw") or [])
+        if texts and len(texts) != turns:
+            self._refuse("raw", f"has {len(texts)} entries for {turns} times")
+        return texts
 
     def _group(self) -> str | int | None:
         group = self.record.get("group")

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import ClipSpec
+from turnwise_jax.data.reply_styles import STYLES
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval import BENCHMARKS
 from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, forced_to_speak, swap_frames
@@ -48,6 +49,7 @@ def evaluate(config: ConfigDict, *, predictions: str | os.PathLike[str] | None =
     for field, value, allowed in (
         ("benchmark", config.benchmark, tuple(BENCHMARKS)),
         ("control", config.control, CONTROLS),
+        ("policy.replies", config.policy.replies, tuple(STYLES)),
     ):
         if value not in allowed:
             raise InputError(f"is {value!r}; allowed: {', '.join(allowed)}", field=field)
@@ -108,6 +110,8 @@ def run_policy(
         dialogues = [dialogue.reopened() for dialogue in dialogues]
     policy = Policy.load(config.policy.checkpoint, dtype=config.policy.dtype)
     if config.control == "forced":
+        if config.policy.replies != "plain":
+            raise InputError("'forced' can only keep plain replies from silence", field="control")
         policy = forced_to_speak(policy)
     if config.control == "swapped":
         dialogues = swap_frames(dialogues, seed=decoding.seed)
@@ -125,6 +129,7 @@ def run_policy(
         skipped=skipped,
         control=config.control if config.control in EXAMPLE_CONTROLS else "none",
         meter=meter,
+        replies=config.policy.replies,
     )
 
 
