@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from turnwise_jax.cli.flags import define_config, parse
 from turnwise_jax.study.ablation import run_ablation
+from turnwise_jax.study.exact import run_exact
 from turnwise_jax.study.runner import run_study
 
 USAGE = """usage: turnwise study --config=configs/worlds/demo.py [--config.field=value ...]
@@ -15,12 +16,17 @@ leaves tables, curves and pictures of dialogues in config.dir. The same command 
 
 A config with seeds is an ablation: all of its runs start from one policy, each is trained once with
 each seed, and the tables show means and deviations over seeds.
+
+A config with a problem is an exact study: a streaming problem small enough to enumerate, on which
+estimators are compared with the true gradient. It trains no model and starts anew each time.
 """
 
 
 def main(argv: Sequence[str]) -> None:
     config = parse(argv, USAGE, define_config).config
-    if "seeds" in config:
+    if "problem" in config:
+        run_exact(config)
+    elif "seeds" in config:
         run_ablation(config)
     else:
         run_study(config)

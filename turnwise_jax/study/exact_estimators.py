@@ -13,7 +13,8 @@ Axes besides those of ``exact_problem``: M groups, Q table entries that one deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -29,8 +30,7 @@ from turnwise_jax.study.exact_problem import Trajectories
 
 SUM = "sum"  # no mean at all: the textbook's policy gradient
 WEIGHTINGS = (SUM, *REDUCTIONS)
-CRITIC = "value"  # credit against the exact value of the history, as an ideal critic would give it
-_BLOCK = 4096  # groups held at once
+_NOTHING = 1e-18  # squared length below which an estimate is rounding
 
 
 class Estimator(NamedTuple):
@@ -143,34 +143,42 @@ class Groups(NamedTuple):
     mass_M: np.ndarray
 
 
-def all_pairs(pairs_NNK: np.ndarray, prob_N: np.ndarray) -> Iterator[Groups]:
-    """Every ordered pair with its probability, in blocks."""
-    num = len(prob_N)
-    rows = max(1, _BLOCK // num)
-    for start in range(0, num, rows):
-        first, second = np.meshgrid(
-            np.arange(start, min(start + rows, num)), np.arange(num), indexing="ij"
-        )
-        first, second = first.ravel(), second.ravel()
-        credit = np.stack([pairs_NNK[first, second], pairs_NNK[second, first]], axis=1)
-        yield Groups(np.stack([first, second], axis=1), credit, prob_N[first] * prob_N[second])
+def all_pairs(pairs_NNK: np.ndarray, prob_N: np.ndarray) -> Groups:
+    """Every unordered pair with its probability."""
+    first, second = np.triu_indices(len(prob_N))
+    credit = np.stack([pairs_NNK[first, second], pairs_NNK[second, first]], axis=1)
+    twice = np.where(first == second, 1.0, 2.0)
+    return Groups(np.stack([first, second], axis=1), credit, twice * prob_N[first] * prob_N[second])
 
 
-def singles(credit_NK: np.ndarray, prob_N: np.ndarray) -> Iterator[Groups]:
-    """Every trajectory as a group of its own, with credit that needs no group."""
-    yield Groups(np.arange(len(prob_N))[:, None], credit_NK[:, None, :], prob_N)
+class Slopes:
+    """Weighted gradients of the log-probability of every decision, ``X_nk``, and their products.
 
+    Decisions of different turns never share a table, so only products within a turn are needed.
 
-def estimates(
-    groups: Groups, weights: Weights, entry_NKQ: np.ndarray, value_NKQ: np.ndarray, size: int
-) -> np.ndarray:
-    """f64[M, S]: one update direction for each group."""
-    index = groups.index_MG
-    count_M = weights.count_N[index].sum(axis=1)
-    weighted = groups.credit_MGK[..., None] * value_NKQ[index]
-    place = entry_NKQ[index] + size * np.arange(len(index))[:, None, None, None]
-    flat = np.bincount(place.ravel(), weighted.ravel(), minlength=len(index) * size)
-    return flat.reshape(len(index), size) / count_M[:, None]
+    Attributes:
+      count_N: what a trajectory adds to the loss's denominator.
+      along_NK: ``X_nk`` times the true gradient.
+      product_KNN: ``X_nk`` times ``X_mk``.
+    """
+
+    def __init__(self, tables: Tables, logits_S: np.ndarray, weights: Weights, true_S: np.ndarray):
+        self.count_N, self.true_S = weights.count_N, true_S
+        self.entry_NKQ, self.value_NKQ = tables.scores(weights.token_NA, logits_S)
+        self.along_NK = (self.value_NKQ * true_S[self.entry_NKQ]).sum(axis=2)
+        num_trajectories, num_turns = self.along_NK.shape
+        self.product_KNN = np.empty((num_turns, num_trajectories, num_trajectories))
+        rows = np.arange(num_trajectories)[:, None]
+        for k in range(num_turns):
+            dense_NS = np.zeros((num_trajectories, tables.size))
+            np.add.at(dense_NS, (rows, self.entry_NKQ[:, k]), self.value_NKQ[:, k])
+            used = np.flatnonzero(dense_NS.any(axis=0))
+            self.product_KNN[k] = dense_NS[:, used] @ dense_NS[:, used].T
+
+    def combined(self, credit_NK: np.ndarray) -> np.ndarray:
+        """f64[S]: the sum over trajectories and decisions of credit times ``X_nk``."""
+        weighted = credit_NK[:, :, None] * self.value_NKQ
+        return np.bincount(self.entry_NKQ.ravel(), weighted.ravel(), minlength=len(self.true_S))
 
 
 class Moments(NamedTuple):
@@ -193,18 +201,31 @@ class Moments(NamedTuple):
     still: float
 
     @classmethod
-    def of(cls, estimate_MS: np.ndarray, mass_M: np.ndarray, true_S: np.ndarray) -> Moments:
-        square_M = np.einsum("ms,ms->m", estimate_MS, estimate_MS)
-        along_M = estimate_MS @ true_S
-        lengths_M = np.sqrt(square_M * (true_S @ true_S))
-        cosine_M = np.divide(along_M, lengths_M, out=np.zeros_like(along_M), where=lengths_M > 0)
+    def of(cls, groups: Groups, slopes: Slopes) -> Moments:
+        """Of the update directions of these groups, which are never built."""
+        index, mass_M = groups.index_MG, groups.mass_M
+        count_M = slopes.count_N[index].sum(axis=1)
+        credit = groups.credit_MGK / count_M[:, None, None]
+        along_M = (credit * slopes.along_NK[index]).sum(axis=(1, 2))
+        square_M = np.zeros(len(index))
+        for one, other in itertools.product(range(index.shape[1]), repeat=2):
+            product_KM = slopes.product_KNN[:, index[:, one], index[:, other]]
+            square_M += (credit[:, one] * credit[:, other] * product_KM.T).sum(axis=1)
+        moved = square_M > _NOTHING
+        lengths_M = np.sqrt(np.where(moved, square_M, 1.0) * (slopes.true_S @ slopes.true_S))
+        num_turns = credit.shape[2]
+        place = index[:, :, None] * num_turns + np.arange(num_turns)
+        weighted = mass_M[:, None, None] * credit
+        credit_NK = np.bincount(
+            place.ravel(), weighted.ravel(), minlength=slopes.along_NK.size
+        ).reshape(slopes.along_NK.shape)
         return cls(
             mass=mass_M.sum(),
-            mean_S=mass_M @ estimate_MS,
+            mean_S=slopes.combined(credit_NK),
             square=mass_M @ square_M,
-            cosine=mass_M @ cosine_M,
-            uphill=mass_M @ (along_M > 0),
-            still=mass_M @ (square_M == 0),
+            cosine=mass_M @ np.where(moved, along_M / lengths_M, 0.0),
+            uphill=mass_M @ (moved & (along_M > 0)),
+            still=mass_M @ ~moved,
         )
 
     def __add__(self, other: Moments) -> Moments:  # type: ignore[override]

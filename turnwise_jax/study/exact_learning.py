@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turnwise_jax.study.exact_estimators import Weights, advantages, deviation
+from turnwise_jax.study.exact_estimators import Weights, advantages
 from turnwise_jax.study.exact_policy import Tables, expected_reward, true_gradient
 from turnwise_jax.study.exact_problem import Trajectories
 
@@ -157,3 +157,29 @@ def _batch_update(
 def _by_token(data: Trajectories, credit_NK: np.ndarray, weights: Weights) -> np.ndarray:
     """f64[N, A]: each token's weight times its decision's credit."""
     return weights.token_NA * np.take_along_axis(credit_NK, data.turn_NA, axis=1)
+
+
+class Learner(NamedTuple):
+    """What updates follow: ``alpha`` None is the true gradient, whatever the reduction."""
+
+    alpha: float | None
+    reduction: str
+
+
+def summary(reward_RU1: np.ndarray, best: float) -> dict[str, float]:
+    """Mean reward over the updates, and updates until 90 % of the way to the best is made.
+
+    Args:
+      reward_RU1: f64[R, U+1] curves; with several also their standard errors.
+      best: the highest reward of any trajectory. A curve that does not get so far counts as U.
+    """
+    start = reward_RU1[:, :1]
+    reached = reward_RU1 >= start + 0.9 * (best - start)
+    last = reward_RU1.shape[1] - 1
+    updates_R = np.where(reached.any(axis=1), reached.argmax(axis=1), last)
+    found = {"mean": reward_RU1.mean(axis=1), "updates": updates_R, "final": reward_RU1[:, -1]}
+    numbers = {name: float(np.mean(value)) for name, value in found.items()}
+    if len(reward_RU1) > 1:
+        for name, value in found.items():
+            numbers[f"{name}_error"] = float(np.std(value, ddof=1) / np.sqrt(len(value)))
+    return numbers

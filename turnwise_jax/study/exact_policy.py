@@ -1,10 +1,10 @@
 """A tabular softmax policy over the tokens of the exact problem, and its gradient in float64.
 
 In every state (decision, what has been told) the policy has a table for the first token (silence or
-a fact) and, for each fact, one for the second (brief or long). Every other token follows from those
-and has probability 1: like most tokens of a fluent reply it is trained on and teaches nothing, but
-it is counted wherever tokens are counted. A table's entries are its softmax's logits; all entries of
-all tables in a row are the S parameters.
+a fact) and, for each fact, one for the second (brief or long). Every other token follows from
+those and has probability 1: like most tokens of a fluent reply it is trained on and teaches
+nothing, but it is counted wherever tokens are counted. A table's entries are its softmax's logits;
+all entries of all tables in a row are the S parameters.
 """
 
 from __future__ import annotations

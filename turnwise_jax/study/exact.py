@@ -1,0 +1,202 @@
+"""``run_exact(config)``: credit and reductions against the true gradient of a tiny problem.
+
+Nothing is trained and no video is made: all trajectories of a streaming problem are enumerated and
+scored by the real kernels, so that bias and variance of every estimator are known, for groups of
+two to the last digit. What it leaves in ``config.dir``::
+
+    tables.md                     what is worth reading, as tables
+    estimators.csv learning.csv   a line for each estimator and policy, and for each learner
+    exact.json                    all of it, the learning curves included
+    estimators.png sweeps.png learning.png
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+from rich.console import Console
+
+from turnwise_jax.eval.files import write_text
+from turnwise_jax.progress import ProgressBar
+from turnwise_jax.study.exact_config import HALF_TRAINED, check, setting_of
+from turnwise_jax.study.exact_learning import (
+    Behaviour,
+    Learner,
+    along_large_groups,
+    along_pairs,
+    along_truth,
+    climb,
+    sampled_rewards,
+    summary,
+)
+from turnwise_jax.study.exact_measure import (
+    MEANS,
+    TURN_MEAN,
+    Bench,
+    Row,
+    credit_name,
+    decision_rows,
+    direction_rows,
+    estimators,
+    length_rows,
+    weight_rows,
+)
+from turnwise_jax.study.exact_plots import write_pictures
+from turnwise_jax.study.exact_problem import enumerate_trajectories
+from turnwise_jax.study.exact_tables import comma_separated, markdown
+
+
+def run_exact(config: ConfigDict, *, console: Console | None = None) -> Path:
+    """Compute everything anew and write it; returns the directory.
+
+    Args:
+      config: from ``study.exact_config.exact_config``, with overrides applied.
+      console: where the end is told.
+
+    Raises:
+      InputError: a value that cannot be used.
+    """
+    check(config)
+    results = compute(config)
+    directory = Path(config.dir)
+    write_text(directory / "tables.md", markdown(results))
+    for name in ("estimators", "learning"):
+        write_text(directory / f"{name}.csv", comma_separated(results[name]))
+    write_text(directory / "exact.json", json.dumps(results, indent=1) + "\n")
+    write_pictures(directory, results)
+    console = console or Console()
+    console.print(f"tables and pictures are in {directory}")
+    return directory
+
+
+def compute(config: ConfigDict) -> dict[str, Any]:
+    """Every number of the study as plain values; the keys are ``exact.json``'s."""
+    data = enumerate_trajectories(setting_of(config))
+    wanted = estimators(config.alphas)
+    learners = [Learner(None, ""), *_learners(config.alphas)]
+    rounds = (len(config.policies) + 1) * len(config.groups)
+    with ProgressBar("exact study", rounds * len(wanted) + 3 * len(learners)) as bar:
+        bench = Bench(data, config.alphas, pairs=len(data.reward_N) ** 2 <= config.max_pairs)
+        policies = _policies(config, bench)
+        rows: list[Row] = []
+        for policy, logits_S in policies.items():
+            for group in config.groups:
+                rows += bench.rows(
+                    policy,
+                    logits_S,
+                    wanted,
+                    group,
+                    samples=config.samples,
+                    seed=config.seed,
+                    done=bar.update,
+                )
+        learning = _learning(config, bench, policies[config.learning.start], learners, bar.update)
+    each = [(bench, policy, logits_S) for policy, logits_S in policies.items()]
+    return {
+        "problem": _problem(config, bench),
+        "policies": {
+            name: Behaviour.of(bench.tables, logits_S)._asdict()
+            for name, logits_S in policies.items()
+        },
+        "estimators": rows,
+        "decisions": [row for one in each for row in decision_rows(*one)],
+        "weights": [row for one in each for row in weight_rows(*one)],
+        "directions": [row for one in each for row in direction_rows(*one)],
+        "lengths": length_rows(bench, policies, config.lengths),
+        "learning": learning,
+    }
+
+
+def _problem(config: ConfigDict, bench: Bench) -> dict[str, Any]:
+    reward_N = bench.data.reward_N
+    return {
+        **config.problem.to_dict(),
+        "trajectories": len(reward_N),
+        "parameters": bench.tables.size,
+        "best_reward": float(reward_N.max()),
+        "worst_reward": float(reward_N.min()),
+        "silent_reward": float(bench.data.score_NK1[0, 0]),
+    }
+
+
+def _policies(config: ConfigDict, bench: Bench) -> dict[str, np.ndarray]:
+    """f64[S] logits by name, those of the config and the half-trained one."""
+    tables, learning = bench.tables, config.learning
+    policies = {
+        name: tables.logits(biases, noise=config.noise, seed=config.seed)
+        for name, biases in config.policies.items()
+    }
+    trained = climb(
+        tables,
+        policies[learning.start],
+        along_truth(tables),
+        updates=learning.half_trained,
+        length=learning.length,
+    )
+    return {**policies, HALF_TRAINED: trained.logits_S}
+
+
+def _learners(alphas: tuple[float, ...]) -> list[Learner]:
+    """Shared and turn credit under either mean, and the other alphas under the turn mean."""
+    between = [Learner(alpha, TURN_MEAN) for alpha in alphas if 0.0 < alpha < 1.0]
+    return [*(Learner(alpha, name) for name in MEANS for alpha in (0.0, 1.0)), *between]
+
+
+def _learning(
+    config: ConfigDict,
+    bench: Bench,
+    start_S: np.ndarray,
+    learners: list[Learner],
+    done: Callable[[], None],
+) -> list[Row]:
+    """One row for each learner and kind of update: ``curve`` and what ``summary`` says of it."""
+    best = float(bench.data.reward_N.max())
+    rows = []
+    for learner in learners:
+        for kind, curves_RU1 in _curves(config, bench, start_S, learner):
+            rows.append(
+                {
+                    "updates_by": kind,
+                    "credit": "truth" if learner.alpha is None else credit_name(learner.alpha),
+                    **learner._asdict(),
+                    **summary(curves_RU1, best),
+                    "curve": curves_RU1.mean(axis=0).tolist(),
+                    "low": curves_RU1.min(axis=0).tolist(),
+                    "high": curves_RU1.max(axis=0).tolist(),
+                }
+            )
+            done()
+    return rows
+
+
+def _curves(config: ConfigDict, bench: Bench, start_S: np.ndarray, learner: Learner):
+    """Yields (kind of update, f64[R, U+1] expected rewards)."""
+    tables, learning = bench.tables, config.learning
+    steps = {"updates": learning.updates, "length": learning.length}
+    if learner.alpha is None:
+        yield "truth", climb(tables, start_S, along_truth(tables), **steps).reward_U1[None]
+        return
+    weights = bench.weights[learner.reduction]
+    large = along_large_groups(tables, learner.alpha, weights)
+    yield "large groups", climb(tables, start_S, large, **steps).reward_U1[None]
+    if bench.pairs:
+        pairs = along_pairs(tables, bench.pairs[learner.alpha, True], weights)
+        yield "pairs", climb(tables, start_S, pairs, **steps).reward_U1[None]
+    yield (
+        "sampled",
+        sampled_rewards(
+            tables,
+            start_S,
+            learner.alpha,
+            weights,
+            groups=learning.groups,
+            group_size=learning.group_size,
+            seeds=range(config.seed, config.seed + learning.runs),
+            **steps,
+        ),
+    )
