@@ -12,15 +12,19 @@ import pytest
 from online_files import CLIP, CUT, SECONDS, read, write_online
 
 from turnwise_jax.data import DATASETS
+from turnwise_jax.data.chat import ChatTemplate
 from turnwise_jax.data.example import load_example
 from turnwise_jax.data.images import FrameSpec
 from turnwise_jax.data.load import find_records
 from turnwise_jax.data.records import Dialogue, Frame, Question, Target, Window
-from turnwise_jax.data.sources.benchmarks import ONLINE, ovo_bench, streamingbench
+from turnwise_jax.data.sources.benchmarks import ONLINE, ovo, ovo_bench, streamingbench
 from turnwise_jax.data.sources.benchmarks.online import PLAIN_SYSTEM
 from turnwise_jax.data.sources.benchmarks.streamingbench_polling import PROMPT as POLLED
+from turnwise_jax.data.sources.fields import Fields
+from turnwise_jax.data.tokens import build_tokenizer
 from turnwise_jax.eval.config import SOURCES, eval_config
 
+FIELDS = Fields("file", "record")
 WEB = "What appears in the sky?"
 
 
@@ -398,6 +402,56 @@ def test_polling_asks_every_second_up_to_four_seconds_past_the_truth(tree):
     assert shown(plain)[0] == pytest.approx([10.25, 10.75, 11.25, 11.75])
     assert plain.system == PLAIN_SYSTEM
     load_example(last, FrameSpec())
+
+
+LAYOUTS = [
+    "videos/sample_7_real.mp4",
+    "data/sample_7_real.mp4",
+    "sample_7_real.mp4",
+    "sample_7/video.mp4",
+    "real/sample_7/video.mp4",
+    "data/real/sample_7/video.mp4",
+    "videos/Real-Time Visual Understanding/sample_7/video.mp4",
+    "data/sample_7/Active Output_7.mp4",
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_streamingbench_videos_are_found_as_the_archives_or_the_script_leave_them(tmp_path, layout):
+    (tmp_path / layout).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / layout).touch()
+    for row in (
+        {"video_path": "./videos/sample_7_real.mp4"},
+        {"question_id": "Real-Time Visual Understanding_sample_7_2"},
+        {"question_id": "Real-Time Visual Understanding_7_2"},
+    ):
+        path, field = streamingbench.video(FIELDS, row, streamingbench.REAL, tmp_path)
+        assert (path, field) == (str(tmp_path / layout), next(iter(row)))
+
+
+@pytest.mark.parametrize(
+    "layout", ["src_videos/COIN/a.mp4", "data/src_videos/COIN/a.mp4", "COIN/a.mp4", "a.mp4"]
+)
+def test_ovo_sources_are_found_by_any_tail_of_their_path(tmp_path, layout):
+    (tmp_path / layout).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / layout).touch()
+    for video in ("COIN/a.mp4", "/mnt/disk/COIN/a.mp4", "./COIN/a.mp4"):
+        assert ovo.source(FIELDS, {"video": video}, tmp_path) == str(tmp_path / layout)
+    (tmp_path / layout).unlink()
+    missing = ovo.source(FIELDS, {"video": "COIN/a.mp4"}, tmp_path)
+    assert missing == str(tmp_path / "src_videos/COIN/a.mp4")
+
+
+def test_a_chat_template_takes_every_record(tree, tmp_path):
+    vocab = build_tokenizer([PLAIN_SYSTEM, "user assistant NO REPLY abcdefghijklm"], 300, tmp_path)
+    template = ChatTemplate(vocab, FrameSpec(), style="qwen2_5_vl")
+    folders = {"proactive_videoqa": "proactive_videoqa", "ovo_timing": "ovo_bench"}
+    for name in ONLINE:
+        folder = tree / (folders.get(name) or name.split("_")[0].replace("ovo", "ovo_bench"))
+        for dialogue in read(name, folder, CLIP._replace(sound=False, frames=2)):
+            piece = template.context(dialogue, load_example(dialogue, FrameSpec()).grids)
+            kinds = {span.kind for span in piece.media}
+            assert kinds == {"video" if dialogue.turns[0].video else "image"}
 
 
 @pytest.mark.parametrize("name", sorted(set(ONLINE) - {"proactive_videoqa"}))

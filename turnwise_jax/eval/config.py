@@ -35,7 +35,7 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
             },
             "data": {
                 "source": SOURCES.get(benchmark, ""),
-                "path": "",
+                "path": "",  # a file, or a folder: all its files of the source's form
                 "user_turns": "",
                 "root": "",
                 "frames": 32,  # of a question-answering record's clip, spread evenly over it

@@ -3,7 +3,8 @@
 The records are those of ``ovo``; prompts from JoeLeelyf/OVO-Bench, ``utils/OVOBench.py`` (commit
 19677d2), with its slips and without the blanks that its indentation leaves. A record of CRR, SSR or
 REC makes one dialogue for each test point, ``<id>_<i>``; every other record makes one. Shown is the
-cut video if it is there, else the source from 0 to the point rounded up.
+cut video if it is there, else the source from 0 to the point rounded up; only with sources do
+intervals over videos know which test points share one.
 
 ``question.answer``: the option's letter (``gt``); of SSR and CRR ``Yes`` where ``type`` is 1, else
 ``No``; of REC ``count``. ``target.subset`` and the question's category: the task. ``target.item``:

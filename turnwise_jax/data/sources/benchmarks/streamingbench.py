@@ -1,7 +1,8 @@
 """StreamingBench, Real-Time Visual Understanding: questions in mid-video that look back.
 
-Read in THUNLP-MT/StreamingBench, ``src/benchmark/`` and ``src/data/`` (commit 7dbcf2f), and in
-johncaged/ThinkStream, ``thinkstream/eval/rtvu/transfer_annotation_format.py`` (68b1e7d).
+Read in THUNLP-MT/StreamingBench, ``src/benchmark/StreamingOpenStreamText.py`` (commit 7dbcf2f) and
+``src/data/``, and in johncaged/ThinkStream,
+``thinkstream/eval/rtvu/transfer_annotation_format.py`` (68b1e7d).
 ``questions_real.json`` is a list of::
 
     {"time": "[0:00:00 - 0:00:30]", "video_categories": "...",
@@ -179,14 +180,17 @@ def video(
     if field == "question_id" and not match:
         fields.fail(field, f"must end in _<sample>_<question>, got {given!r}")
     candidates = [given] if field == "video_path" else []
+    folders = []
     if match:
-        folder = f"sample_{match[1]}"
-        inside = [f"{top}{folder}" for top in ("", f"{part.short}/", f"{part.title}/")]
+        sample = f"sample_{match[1]}"
+        inside = [f"{top}{sample}" for top in ("", f"{part.short}/", f"{part.title}/")]
         tops = ("", "data/", "videos/")
-        flat = [f"{top}{folder}_{part.short}.mp4" for top in ("videos/", *tops[:2])]
+        flat = [f"{top}{sample}_{part.short}.mp4" for top in ("videos/", *tops[:2])]
         folders = [f"{top}{where}" for where in inside for top in tops]
         candidates += [*flat, *(f"{where}/video.mp4" for where in folders)]
+    path = online.below(root, candidates)
+    if not Path(path).exists():
         # some archives keep another name for the one video of a sample
-        others = [found for where in folders for found in sorted(Path(root, where).glob("*.mp4"))]
-        candidates += [str(found.relative_to(root)) for found in others]
-    return online.below(root, candidates), field
+        others = (file for where in folders for file in sorted(Path(root, where).glob("*.mp4")))
+        path = str(next(others, path))
+    return path, field
