@@ -199,6 +199,18 @@ def test_what_is_wrong_with_extracted_pictures_is_named(
     assert message in caught.value.message
 
 
+def test_windows_after_the_last_picture_are_measured_by_the_duration(tree, tmp_path):
+    views = tree / "proactive_views"
+    late = views / "web-proactivevideoqa_format.json"
+    gold = edited(late, tmp_path, (*WINDOW, "reply_timespan"), [12.5, 14.0])
+    (dialogue,) = read("proactive_videoqa", views / FRAMES, user_turns=gold)
+    assert (dialogue.turns[-1].time, dialogue.windows[1].start) == (4.0, 12.5)
+    for duration, end in ((None, "4.00"), (12.0, "12.00")):
+        gold = edited(gold, tmp_path, (0, "duration"), duration)
+        with pytest.raises(InputError, match=f"starts at 12.5 s, but the video ends at {end} s"):
+            read("proactive_videoqa", views / FRAMES, user_turns=gold)
+
+
 def test_the_other_view_must_be_there_and_be_one(tree, tmp_path):
     path = tmp_path / FRAMES
     path.write_text((tree / "proactive_views" / FRAMES).read_text())

@@ -26,6 +26,7 @@ from the folder's or the file's name, else from the fields that only one subset 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def parse(
         shown = proactive_frames.turns(fields, row, root=root, clip=clip)
         row = fields.mapping(row.get("annotation"), "annotation")
         said = _conversation(fields, row)
-        length = shown[-1].time
+        # the last pictures may leave out a rest of the video
+        length = shown[-1].time if row.get("duration") is None else math.inf
     else:
         said = _conversation(fields, row)
         video = common.asked(fields, row.get("video"), "video")
@@ -109,7 +111,7 @@ def _conversation(fields: Fields, row: dict[str, Any]) -> list[Said]:
 def _windows(
     fields: Fields, row: dict[str, Any], question: str, length: float
 ) -> tuple[Window, ...]:
-    """The reply windows, cut at the annotated end of the video; ``length``: seconds shown."""
+    """The reply windows, cut at the annotated end of the video; ``length``: that of the file."""
     end = length
     if row.get("duration") is not None:
         end = online.seconds(fields, row["duration"], "duration")
