@@ -16,7 +16,7 @@ from turnwise_jax.eval.predictions import read_predictions
 from turnwise_jax.eval.report import Report
 from turnwise_jax.study import runner
 from turnwise_jax.study.config import BASE, check, run_config, study_config
-from turnwise_jax.study.report import comma_separated, markdown, warmup_updates
+from turnwise_jax.study.report import comma_separated, markdown
 from turnwise_jax.study.tiny import make_tiny_policy
 from turnwise_jax.train.config import rl_config, sft_config
 from turnwise_jax.worlds.settings import WORLDS
@@ -198,18 +198,3 @@ def test_markdown_and_csv_show_intervals_where_there_are_any():
     assert "4 held-out dialogues on 2 videos, 9 reply windows" in markdown(reports)
     (row,) = csv.DictReader(io.StringIO(comma_separated(reports)))
     assert (row["pauc_low"], row["pauc_high"], row["repetition_rate_low"]) == ("0.5", "2.0", "")
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "updates"),
-    [
-        ({"credit": "turn", "alpha": 1.0, "alpha_warmup": 0.1}, 13),
-        ({"credit": "shared", "alpha": 1.0, "alpha_warmup": 0.1}, 0),
-        ({"credit": "turn", "alpha": 0.0, "alpha_warmup": 0.1}, 0),
-        ({"name": "grpo"}, 0),
-    ],
-)
-def test_the_shaded_warmup_is_the_ceiling_of_its_share(tmp_path, algorithm, updates):
-    (tmp_path / "config.json").write_text(json.dumps({"algorithm": algorithm}))
-    (tmp_path / "report.json").write_text(json.dumps({"iterations": 121}))
-    assert warmup_updates(tmp_path) == updates

@@ -10,6 +10,7 @@ happened. What it leaves in ``config.dir``::
     eval/<variant>/<seed>/<control>/   predictions and report; "none" is the plain evaluation
     eval/start/<control>/
     tables.md tables.csv results.json curves.png signal.png results.png tiers.png
+    analysis/                  of a streaming study: training dynamics, credit redistribution
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from turnwise_jax.study.ablation_config import (
 from turnwise_jax.study.ablation_plots import write_pictures
 from turnwise_jax.study.ablation_results import Results, outcome
 from turnwise_jax.study.ablation_tables import summary, write_tables
+from turnwise_jax.study.analyze import write_analysis
+from turnwise_jax.study.analyze_runs import Run, read_run
 from turnwise_jax.study.tiny import make_tiny_policy
 from turnwise_jax.train.directory import is_finished
 from turnwise_jax.train.loop import CHECKPOINTS
@@ -75,6 +78,7 @@ def run_ablation(config: ConfigDict, *, console: Console | None = None) -> tuple
         return directory, False
     start, _ = _evaluated(config, begin, START, directory / "eval" / START)
     results = Results(config, outcome(kind_of(config), start, None), {})
+    analysed: dict[str, list[Run]] = {}
     runs = [(seed, name) for seed in config.seeds for name in config.order]
     for number, (seed, name) in enumerate(runs, 1):
         run = run_config(config, name, seed)
@@ -83,9 +87,12 @@ def run_ablation(config: ConfigDict, *, console: Console | None = None) -> tuple
             return directory, False
         reports, new = _evaluated(config, run, name, directory / "eval" / name / str(seed))
         results.add(name, seed, outcome(kind_of(config), reports, Path(run.run.dir)))
+        if kind_of(config).benchmark == "streaming":
+            analysed.setdefault(label(config, name), []).append(read_run(run.run.dir))
         if new or number == len(runs):
             write_tables(directory, results)
             write_pictures(directory, results)
+            write_analysis(analysed, directory / "analysis")
         if new:
             jax.clear_caches()  # a run compiles its own programs; many runs would fill the memory
     console.print(summary(results))

@@ -91,7 +91,10 @@ def plot_signal(results: Results) -> Figure | None:
     for axes in grid[-min(4, len(names)) :]:
         axes.set_xlabel("update", fontsize=SMALL, color=MUTED)
     title = "Prompts without a learning signal, %"
-    _keyed(figure, title, {"fresh samples alone": FRESH, "with replayed ones": MIXED})
+    if results.replays:
+        _keyed(figure, title, {"fresh samples alone": FRESH, "with replayed ones": MIXED})
+    else:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=LARGE, color=INK)
     return figure
 
 
@@ -159,6 +162,8 @@ def plot_dots(results: Results) -> Figure | None:
             _draw_dots(axes, results, rows, measure.name, measure.decimals)
     title = "Held-out results: each seed (ring), mean (dot)"
     words = {results.label(START): (0, ()), "knowing nothing": (0, (1.5, 2))}
+    if not results.start.floor:
+        del words["knowing nothing"]
     _lined(figure, title, words)
     return figure
 

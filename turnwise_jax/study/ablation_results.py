@@ -131,6 +131,12 @@ class Results:
         """Names of the categories of the held-out records."""
         return [name for name in self.start.values if "/" in name]
 
+    @property
+    def replays(self) -> bool:
+        """Whether any run has replayed a sample."""
+        runs = [run for found in self.runs.values() for run in found.values()]
+        return any(run.values.get("replayed") for run in runs)
+
     def add(self, name: str, seed: int, found: Outcome) -> None:
         self.runs.setdefault(name, {})[seed] = found
 

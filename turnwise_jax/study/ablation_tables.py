@@ -69,13 +69,20 @@ def _results(results: Results, rows: Sequence[str]) -> tuple[list[str], list[lis
 
 def _figures(results: Results, rows: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """(head, body): what each variant's runs did, means over seeds."""
-    body = []
+    figures, body = _shown(results), []
     for name in rows:
-        found = [results.over_seeds(name, figure.name) for figure in FIGURES]
+        found = [results.over_seeds(name, figure.name) for figure in figures]
         means = [None if spread is None else spread.mean for spread in found]
-        cells = [_number(m, figure) for m, figure in zip(means, FIGURES, strict=True)]
+        cells = [_number(m, figure) for m, figure in zip(means, figures, strict=True)]
         body.append([results.label(name), *cells])
-    return ["variant", *(figure.title for figure in FIGURES)], body
+    return ["variant", *(figure.title for figure in figures)], body
+
+
+def _shown(results: Results) -> list[Measure]:
+    """The figures that tell something: none about replay or hints in a study without."""
+    left_out = set() if results.replays else {"replayed", "zero_signal_mixed"}
+    every = [run.values for runs in results.runs.values() for run in runs.values()]
+    return [f for f in FIGURES if f.name not in left_out and any(f.name in v for v in every)]
 
 
 def _categories(results: Results, rows: Sequence[str]) -> tuple[list[str], list[list[str]]]:
@@ -149,7 +156,8 @@ def _equal_rollouts(results: Results) -> str:
         int(run.values["generated"]) for runs in results.runs.values() for run in runs.values()
     }
     if len(found) == 1:
-        return f"Every run generated {found.pop()} rollouts; what it replayed comes on top."
+        told = "; what it replayed comes on top." if results.replays else "."
+        return f"Every run generated {found.pop()} rollouts{told}"
     return (
         f"The runs did not generate equally many rollouts ({min(found)} to {max(found)}), so they "
         "cannot be compared directly."

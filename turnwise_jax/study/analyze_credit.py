@@ -1,8 +1,9 @@
 """Where turn-level credit puts what shared credit gives to whole trajectories (paper 5.3, Fig. 4).
 
 All shares are of complete trajectories. A decision *changes sign* if its shared and its turn-level
-advantage have opposite signs; an advantage of 0 has none. A trajectory has *both signs* if one of
-its turn-level advantages is above 0 and another below.
+advantage have opposite signs. A trajectory has *both signs* if one of its turn-level advantages is
+above 0 and another below. An advantage below 1e-4 in magnitude counts as 0 and has no sign: where
+nothing is left to earn, the difference of float32 scores is rounding, and rounding has one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from turnwise_jax.study.analyze_runs import Decisions, Run
 # Section 5.3 and Fig. 4: Qwen2.5-VL-3B, 497 updates.
 PAPER = ("paper, Qwen2.5-VL-3B", "", "11,116", "84,184", "21.2", "53.2", "2,972", "75.7", "81.6")
 PAPER_REVERSED = "432 of 722 (59.8 %)"
+SIGNED = 1e-4  # least magnitude of an advantage with a sign
 HEAD = (
     *("run", "batches", "trajectories", "decisions", "change sign, %", "both signs, %"),
     *("repetitive replies", "negative, shared, %", "negative, turn, %"),
@@ -36,6 +38,7 @@ class Redistribution(NamedTuple):
       live: decisions with an advantage other than 0 under either credit.
       changed: decisions that change sign.
       mixed: trajectories with both signs.
+      changed_literally, mixed_literally: the same two where rounding counts as a sign.
       repetitive: replies judged repetitive.
       shared_below, turn_below: repetitive replies with an advantage below 0 under either credit.
       shared_above, turn_above: the same above 0.
@@ -49,6 +52,8 @@ class Redistribution(NamedTuple):
     live: int = 0
     changed: int = 0
     mixed: int = 0
+    changed_literally: int = 0
+    mixed_literally: int = 0
     repetitive: int = 0
     shared_below: int = 0
     turn_below: int = 0
@@ -58,16 +63,16 @@ class Redistribution(NamedTuple):
 
     @classmethod
     def of(cls, decisions: Decisions) -> Redistribution:
-        shared, turn, owner = decisions.shared_N, decisions.turn_N, decisions.trajectory_N
-        count = int(owner.max(initial=-1)) + 1
-        above, below = np.zeros(count, bool), np.zeros(count, bool)
-        above[owner[turn > 0]], below[owner[turn < 0]] = True, True
+        shared, turn = _signs(decisions.shared_N), _signs(decisions.turn_N)
+        owner = decisions.trajectory_N
         again = decisions.repetitive_N
         found = {
             "decisions": np.ones(len(turn), bool),
             "live": (shared != 0) | (turn != 0),
             "changed": shared * turn < 0,
-            "mixed": above & below,
+            "mixed": _mixed(turn, owner),
+            "changed_literally": decisions.shared_N * decisions.turn_N < 0,
+            "mixed_literally": _mixed(decisions.turn_N, owner),
             "repetitive": again,
             "shared_below": again & (shared < 0),
             "turn_below": again & (turn < 0),
@@ -77,7 +82,7 @@ class Redistribution(NamedTuple):
         }
         return cls(
             batches=decisions.batches,
-            trajectories=count,
+            trajectories=len(np.unique(owner)),
             left_out=decisions.left_out,
             **{name: int(where.sum()) for name, where in found.items()},
         )
@@ -92,10 +97,25 @@ class Redistribution(NamedTuple):
             "sign_change": share(self.changed, self.decisions),
             "sign_change_of_live": share(self.changed, self.live),
             "both_signs": share(self.mixed, self.trajectories),
+            "sign_change_literally": share(self.changed_literally, self.decisions),
+            "both_signs_literally": share(self.mixed_literally, self.trajectories),
             "repetitive_negative_shared": share(self.shared_below, self.repetitive),
             "repetitive_negative_turn": share(self.turn_below, self.repetitive),
             "repetitive_reversed": share(self.reversed, self.shared_above),
         }
+
+
+def _signs(advantages_N: np.ndarray) -> np.ndarray:
+    """-1, 0 or 1."""
+    return np.where(np.abs(advantages_N) < SIGNED, 0.0, np.sign(advantages_N))
+
+
+def _mixed(advantages_N: np.ndarray, trajectory_N: np.ndarray) -> np.ndarray:
+    """bool[M] trajectories with advantages above and below 0."""
+    above, below = np.zeros((2, int(trajectory_N.max(initial=-1)) + 1), bool)
+    above[trajectory_N[advantages_N > 0]] = True
+    below[trajectory_N[advantages_N < 0]] = True
+    return above & below
 
 
 def pooled(found: Sequence[Redistribution]) -> Redistribution:
@@ -151,6 +171,16 @@ def _notes(runs: Mapping[str, Sequence[Run]]) -> list[str]:
         "have opposite signs. Both signs: share of trajectories with turn advantages above and "
         "below 0. Negative: share of the replies judged repetitive. Runs of one name are pooled.",
     ]
+    literally = [
+        f"{label} {_percent(shares['sign_change_literally'])} and "
+        f"{_percent(shares['both_signs_literally'])} %"
+        for label, found in redistributions(runs).items()
+        for shares in [pooled(found).shares()]
+    ]
+    notes.append(
+        "An advantage below 1e-4 in magnitude is rounding and counts as 0. If its sign is taken "
+        f"literally, decisions change sign and trajectories have both in: {', '.join(literally)}."
+    )
     logged, recomputed = _by_source(runs)
     if logged:
         notes.append(

@@ -20,7 +20,7 @@ import numpy as np
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.kernels import turn_advantages
-from turnwise_jax.study.plots import Records, column
+from turnwise_jax.study.plots import Records, credit_warmup
 from turnwise_jax.train.directory import CONFIG
 from turnwise_jax.train.metrics import GROUPS, METRICS, read_jsonl
 
@@ -68,13 +68,7 @@ class Run:
     @property
     def warmup(self) -> int:
         """Batches in which the credit correction was still growing; 0 if it never did."""
-        return growing(self.records)
-
-
-def growing(records: Records) -> int:
-    """Batches whose alpha is below the highest one logged; 0 where none is logged."""
-    alpha_S = column(records, "alpha")
-    return int((alpha_S < np.nanmax(alpha_S)).sum()) if np.isfinite(alpha_S).any() else 0
+        return credit_warmup(self.records)
 
 
 def read_run(directory: str | os.PathLike[str]) -> Run:

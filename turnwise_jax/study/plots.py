@@ -229,6 +229,12 @@ def column(records: Records, metric: str) -> np.ndarray:
     return np.array([math.nan if value is None else float(value) for value in values])
 
 
+def credit_warmup(records: Records) -> int:
+    """Batches whose alpha is below the highest one logged; 0 where none is logged."""
+    alpha_S = column(records, "alpha")
+    return int((alpha_S < np.nanmax(alpha_S)).sum()) if np.isfinite(alpha_S).any() else 0
+
+
 def _curve(records: Records, panel: Panel) -> tuple[np.ndarray, np.ndarray]:
     """(steps, values as drawn, NaN where there is none) of one run."""
     steps = np.array([record["step"] for record in records])

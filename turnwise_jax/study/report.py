@@ -5,17 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich import box
 from rich.table import Table
 
 from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.report import Report
-from turnwise_jax.study.plots import RL_PANELS, SFT_PANELS, plot_curves, plot_results
+from turnwise_jax.study.plots import (
+    RL_PANELS,
+    SFT_PANELS,
+    credit_warmup,
+    plot_curves,
+    plot_results,
+)
 from turnwise_jax.train.metrics import METRICS, read_jsonl
 
 
@@ -131,25 +136,12 @@ def write_curves(directory: Path, runs: Mapping[str, Path]) -> list[Path]:
     written = []
     if rl:
         written.append(directory / "curves.png")
-        warmup = max(warmup_updates(runs[name]) for name in rl)
+        warmup = max(map(credit_warmup, rl.values()))
         plot_curves(rl, written[-1], panels=RL_PANELS, warmup=warmup)
     if sft:
         written.append(directory / "curves_sft.png")
         plot_curves(sft, written[-1], panels=SFT_PANELS)
     return written
-
-
-def warmup_updates(run: Path) -> int:
-    """Updates in which a run's turn-level credit was still growing; 0 for shared credit."""
-    config = _read(run / "config.json").get("algorithm", {})
-    updates = _read(run / "report.json").get("iterations", 0)
-    if config.get("credit") != "turn" or config.get("alpha", 0) == 0:
-        return 0
-    return math.ceil(round(config.get("alpha_warmup", 0) * updates, 6))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def _row(cells: list[str]) -> str:
