@@ -26,12 +26,13 @@ from turnwise_jax.progress import ProgressBar
 from turnwise_jax.study.exact_config import HALF_TRAINED, check, setting_of
 from turnwise_jax.study.exact_learning import (
     Behaviour,
+    Direction,
     Learner,
     along_large_groups,
     along_pairs,
+    along_samples,
     along_truth,
     climb,
-    sampled_rewards,
     summary,
 )
 from turnwise_jax.study.exact_measure import (
@@ -95,7 +96,7 @@ def compute(config: ConfigDict) -> dict[str, Any]:
                     seed=config.seed,
                     done=bar.update,
                 )
-        learning = _learning(config, bench, policies[config.learning.start], learners, bar.update)
+        learning = _learning(config, bench, learners, bar.update)
     each = [(bench, policy, logits_S) for policy, logits_S in policies.items()]
     return {
         "problem": _problem(config, bench),
@@ -131,14 +132,14 @@ def _policies(config: ConfigDict, bench: Bench) -> dict[str, np.ndarray]:
         name: tables.logits(biases, noise=config.noise, seed=config.seed)
         for name, biases in config.policies.items()
     }
-    trained = climb(
+    _, trained_RS = climb(
         tables,
-        policies[learning.start],
+        policies[learning.start][None],
         along_truth(tables),
         updates=learning.half_trained,
         length=learning.length,
     )
-    return {**policies, HALF_TRAINED: trained.logits_S}
+    return {**policies, HALF_TRAINED: trained_RS[0]}
 
 
 def _learners(alphas: tuple[float, ...]) -> list[Learner]:
@@ -148,23 +149,21 @@ def _learners(alphas: tuple[float, ...]) -> list[Learner]:
 
 
 def _learning(
-    config: ConfigDict,
-    bench: Bench,
-    start_S: np.ndarray,
-    learners: list[Learner],
-    done: Callable[[], None],
+    config: ConfigDict, bench: Bench, learners: list[Learner], done: Callable[[], None]
 ) -> list[Row]:
     """One row for each learner and kind of update: ``curve`` and what ``summary`` says of it."""
     best = float(bench.data.reward_N.max())
     rows = []
     for learner in learners:
-        for kind, curves_RU1 in _curves(config, bench, start_S, learner):
+        for kind, direction in _directions(config, bench, learner).items():
+            curves_RU1 = _curves(config, bench, direction)
             rows.append(
                 {
                     "updates_by": kind,
                     "credit": "truth" if learner.alpha is None else credit_name(learner.alpha),
                     **learner._asdict(),
                     **summary(curves_RU1, best),
+                    "means": curves_RU1.mean(axis=1).tolist(),
                     "curve": curves_RU1.mean(axis=0).tolist(),
                     "low": curves_RU1.min(axis=0).tolist(),
                     "high": curves_RU1.max(axis=0).tolist(),
@@ -174,29 +173,40 @@ def _learning(
     return rows
 
 
-def _curves(config: ConfigDict, bench: Bench, start_S: np.ndarray, learner: Learner):
-    """Yields (kind of update, f64[R, U+1] expected rewards)."""
+def _directions(config: ConfigDict, bench: Bench, learner: Learner) -> dict[str, Direction]:
+    """What a learner's updates follow, by kind of update."""
     tables, learning = bench.tables, config.learning
-    steps = {"updates": learning.updates, "length": learning.length}
     if learner.alpha is None:
-        yield "truth", climb(tables, start_S, along_truth(tables), **steps).reward_U1[None]
-        return
+        return {"truth": along_truth(tables)}
     weights = bench.weights[learner.reduction]
-    large = along_large_groups(tables, learner.alpha, weights)
-    yield "large groups", climb(tables, start_S, large, **steps).reward_U1[None]
+    found = {"large groups": along_large_groups(tables, learner.alpha, weights)}
     if bench.pairs:
-        pairs = along_pairs(tables, bench.pairs[learner.alpha, True], weights)
-        yield "pairs", climb(tables, start_S, pairs, **steps).reward_U1[None]
-    yield (
-        "sampled",
-        sampled_rewards(
-            tables,
-            start_S,
-            learner.alpha,
-            weights,
-            groups=learning.groups,
-            group_size=learning.group_size,
-            seeds=range(config.seed, config.seed + learning.runs),
-            **steps,
-        ),
+        found["pairs"] = along_pairs(tables, bench.pairs[learner.alpha, True], weights)
+    found["sampled"] = along_samples(
+        tables,
+        learner.alpha,
+        weights,
+        groups=learning.groups,
+        group_size=learning.group_size,
+        seeds=range(config.seed, config.seed + learning.runs),
     )
+    return found
+
+
+def _curves(config: ConfigDict, bench: Bench, direction: Direction) -> np.ndarray:
+    """f64[R, U+1]: expected rewards of runs whose starts differ in the noise of their logits."""
+    learning = config.learning
+    starts = [
+        bench.tables.logits(
+            config.policies[learning.start], noise=config.noise, seed=config.seed + run
+        )
+        for run in range(learning.runs)
+    ]
+    rewards_RU1, _ = climb(
+        bench.tables,
+        np.array(starts),
+        direction,
+        updates=learning.updates,
+        length=learning.length,
+    )
+    return rewards_RU1

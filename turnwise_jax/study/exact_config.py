@@ -34,10 +34,10 @@ def exact_config() -> ConfigDict:
             "lengths": (4, 8, 12, 24, 48),  # tokens of a long reply in the sweep over lengths
             "learning": {
                 "start": "silent",
-                "updates": 120,
+                "updates": 150,
                 "length": 0.2,  # of an update, in logits
                 "half_trained": 30,  # updates along the true gradient that make `half-trained`
-                "runs": 16,  # sampled runs
+                "runs": 32,  # starts that differ in their noise; of sampled runs also in their seed
                 "groups": 8,  # a sampled update's groups
                 "group_size": 4,
             },

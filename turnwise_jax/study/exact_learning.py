@@ -1,7 +1,7 @@
 """Learning curves of the exact problem: by expected updates and by sampled groups.
 
 Every update moves the logits by the same length, so that curves compare directions and not the
-sizes that reductions and divisors give them.
+sizes that reductions and divisors give them. R runs, each with its own start, go side by side.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from turnwise_jax.study.exact_estimators import Weights, advantages
 from turnwise_jax.study.exact_policy import Tables, expected_reward, true_gradient
 from turnwise_jax.study.exact_problem import Trajectories
 
-Direction = Callable[[np.ndarray], np.ndarray]  # f64[S] logits -> f64[S] update
+Direction = Callable[[np.ndarray], np.ndarray]  # f64[R, S] logits of R runs -> f64[R, S] updates
 
 
 class Behaviour(NamedTuple):
@@ -42,42 +42,40 @@ class Behaviour(NamedTuple):
         )
 
 
-class Curve(NamedTuple):
-    """f64[U+1] expected reward before and after each of U updates, and the last logits, f64[S]."""
-
-    reward_U1: np.ndarray
-    logits_S: np.ndarray
-
-
 def climb(
-    tables: Tables, logits_S: np.ndarray, direction: Direction, *, updates: int, length: float
-) -> Curve:
-    """Follow ``direction`` with steps of ``length``; a direction of 0 stays where it is."""
-    rewards = [expected_reward(tables, logits_S)]
+    tables: Tables, logits_RS: np.ndarray, direction: Direction, *, updates: int, length: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Follow ``direction`` with steps of ``length``; a direction of 0 stays where it is.
+
+    Returns:
+      (f64[R, U+1] expected rewards before and after each update, f64[R, S] last logits).
+    """
+    rewards = [_rewards(tables, logits_RS)]
     for _ in range(updates):
-        step_S = direction(logits_S)
-        size = np.linalg.norm(step_S)
-        if size > 0:
-            logits_S = logits_S + length / size * step_S
-        rewards.append(expected_reward(tables, logits_S))
-    return Curve(np.array(rewards), logits_S)
+        step_RS = direction(logits_RS)
+        size_R1 = np.linalg.norm(step_RS, axis=1, keepdims=True)
+        logits_RS = logits_RS + length * step_RS / np.where(size_R1 > 0, size_R1, 1.0)
+        rewards.append(_rewards(tables, logits_RS))
+    return np.array(rewards).T, logits_RS
 
 
 def along_truth(tables: Tables) -> Direction:
     """The true gradient of the expected reward."""
-    return lambda logits_S: true_gradient(tables, logits_S)
+    return lambda logits_RS: np.array([true_gradient(tables, logits_S) for logits_S in logits_RS])
 
 
 def along_pairs(tables: Tables, pairs_NNK: np.ndarray, weights: Weights) -> Direction:
     """The expected update of groups of two, over all pairs (``exact_estimators.all_pairs``)."""
     data = tables.trajectories
+    num_trajectories, num_turns = data.reply_NK.shape
     count_NN = weights.count_N[:, None] + weights.count_N[None, :]
     credit_NNK = 2.0 * pairs_NNK / count_NN[:, :, None]  # either of a pair adds as much
+    by_partner = np.ascontiguousarray(credit_NNK.swapaxes(0, 1)).reshape(num_trajectories, -1)
 
-    def direction(logits_S: np.ndarray) -> np.ndarray:
-        prob_N = tables.probabilities(logits_S)
-        expected_NK = np.tensordot(prob_N, credit_NNK, axes=(0, 1))
-        return tables.gradient(_by_token(data, prob_N[:, None] * expected_NK, weights), logits_S)
+    def direction(logits_RS: np.ndarray) -> np.ndarray:
+        prob_RN = np.array([tables.probabilities(logits_S) for logits_S in logits_RS])
+        expected_RNK = (prob_RN @ by_partner).reshape(len(prob_RN), -1, num_turns)
+        return _updates(tables, logits_RS, prob_RN[:, :, None] * expected_RNK, weights)
 
     return direction
 
@@ -85,51 +83,49 @@ def along_pairs(tables: Tables, pairs_NNK: np.ndarray, weights: Weights) -> Dire
 def along_large_groups(tables: Tables, alpha: float, weights: Weights) -> Direction:
     """The update of an endless group: credit against exact means, divided by one number for all."""
     data = tables.trajectories
+    accrued_NK = data.score_NK1[:, :-1] - data.score_NK1[:, :1]
 
-    def direction(logits_S: np.ndarray) -> np.ndarray:
+    def credit(logits_S: np.ndarray) -> np.ndarray:
         prob_N = tables.probabilities(logits_S)
         reward_N1 = data.reward_N[:, None]
-        accrued_NK = data.score_NK1[:, :-1] - data.score_NK1[:, :1]
         credit_NK = (reward_N1 - prob_N @ reward_N1) - alpha * (accrued_NK - prob_N @ accrued_NK)
-        credit_NK *= prob_N[:, None] / (prob_N @ weights.count_N)
-        return tables.gradient(_by_token(data, credit_NK, weights), logits_S)
+        return credit_NK * prob_N[:, None] / (prob_N @ weights.count_N)
 
-    return direction
+    return lambda logits_RS: _updates(
+        tables, logits_RS, [credit(logits_S) for logits_S in logits_RS], weights
+    )
 
 
-def sampled_rewards(
+def along_samples(
     tables: Tables,
-    logits_S: np.ndarray,
     alpha: float,
     weights: Weights,
     *,
-    updates: int,
-    length: float,
     groups: int,
     group_size: int,
     seeds: Sequence[int],
-    normalised: bool = True,
-) -> np.ndarray:
-    """f64[R, U+1]: runs that sample ``groups`` groups an update, one for each seed."""
+) -> Direction:
+    """Normalised credit of ``groups`` groups sampled anew for each update, a seed for each run."""
     data = tables.trajectories
     rngs = [np.random.default_rng(seed) for seed in seeds]
-    theta_RS = np.repeat(logits_S[None], len(seeds), axis=0)
-    rewards = [[expected_reward(tables, theta_S) for theta_S in theta_RS]]
-    for _ in range(updates):
+
+    def direction(logits_RS: np.ndarray) -> np.ndarray:
         index_RBG = np.array(
             [
-                draw(tables.probabilities(theta_S), (groups, group_size), rng)
-                for theta_S, rng in zip(theta_RS, rngs, strict=True)
+                draw(tables.probabilities(logits_S), (groups, group_size), rng)
+                for logits_S, rng in zip(logits_RS, rngs, strict=True)
             ]
         )
         score = data.score_NK1[index_RBG.reshape(-1, group_size)]
-        credit = advantages(score, alpha, normalised=normalised).reshape(*index_RBG.shape, -1)
-        for run, theta_S in enumerate(theta_RS):
-            step_S = _batch_update(tables, theta_S, index_RBG[run], credit[run], weights)
-            size = np.linalg.norm(step_S)
-            theta_RS[run] += length / size * step_S if size > 0 else 0.0
-        rewards.append([expected_reward(tables, theta_S) for theta_S in theta_RS])
-    return np.array(rewards).T
+        credit = advantages(score, alpha, normalised=True)
+        credit_RBK = credit.reshape(len(rngs), groups * group_size, -1)
+        credit_RNK = np.zeros((len(rngs), *data.reply_NK.shape))
+        for run, index_B in enumerate(index_RBG.reshape(len(rngs), -1)):
+            np.add.at(credit_RNK[run], index_B, credit_RBK[run])
+            credit_RNK[run] /= weights.count_N[index_B].sum()
+        return _updates(tables, logits_RS, credit_RNK, weights)
+
+    return direction
 
 
 def draw(prob_N: np.ndarray, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -139,19 +135,21 @@ def draw(prob_N: np.ndarray, shape: tuple[int, ...], rng: np.random.Generator) -
     return np.minimum(found, len(prob_N) - 1)
 
 
-def _batch_update(
-    tables: Tables,
-    logits_S: np.ndarray,
-    index_BG: np.ndarray,
-    credit_BGK: np.ndarray,
-    weights: Weights,
+def _rewards(tables: Tables, logits_RS: np.ndarray) -> list[float]:
+    return [expected_reward(tables, logits_S) for logits_S in logits_RS]
+
+
+def _updates(
+    tables: Tables, logits_RS: np.ndarray, credit_RNK: Sequence[np.ndarray], weights: Weights
 ) -> np.ndarray:
-    """One batch's update: numerators over denominators, divided once."""
+    """f64[R, S]: the directions that these credits give, each summed over all trajectories."""
     data = tables.trajectories
-    credit_NK = np.zeros(data.reply_NK.shape)
-    np.add.at(credit_NK, index_BG.ravel(), credit_BGK.reshape(-1, credit_NK.shape[1]))
-    credit_NK /= weights.count_N[index_BG].sum()
-    return tables.gradient(_by_token(data, credit_NK, weights), logits_S)
+    return np.array(
+        [
+            tables.gradient(_by_token(data, credit_NK, weights), logits_S)
+            for logits_S, credit_NK in zip(logits_RS, credit_RNK, strict=True)
+        ]
+    )
 
 
 def _by_token(data: Trajectories, credit_NK: np.ndarray, weights: Weights) -> np.ndarray:
@@ -167,19 +165,23 @@ class Learner(NamedTuple):
 
 
 def summary(reward_RU1: np.ndarray, best: float) -> dict[str, float]:
-    """Mean reward over the updates, and updates until 90 % of the way to the best is made.
+    """Mean over runs and its standard error: reward over the updates and at the end, speed.
 
     Args:
-      reward_RU1: f64[R, U+1] curves; with several also their standard errors.
-      best: the highest reward of any trajectory. A curve that does not get so far counts as U.
+      reward_RU1: f64[R, U+1] curves of at least two runs.
+      best: the highest reward of any trajectory.
+
+    Returns:
+      ``mean``, ``updates`` until 90 % of the way to the best is made (U for a run that does not get
+      so far), ``final``, and each with ``_error``.
     """
     start = reward_RU1[:, :1]
     reached = reward_RU1 >= start + 0.9 * (best - start)
     last = reward_RU1.shape[1] - 1
     updates_R = np.where(reached.any(axis=1), reached.argmax(axis=1), last)
     found = {"mean": reward_RU1.mean(axis=1), "updates": updates_R, "final": reward_RU1[:, -1]}
-    numbers = {name: float(np.mean(value)) for name, value in found.items()}
-    if len(reward_RU1) > 1:
-        for name, value in found.items():
-            numbers[f"{name}_error"] = float(np.std(value, ddof=1) / np.sqrt(len(value)))
+    numbers = {}
+    for name, value in found.items():
+        numbers[name] = float(np.mean(value))
+        numbers[f"{name}_error"] = float(np.std(value, ddof=1) / np.sqrt(len(value)))
     return numbers

@@ -188,10 +188,10 @@ def direction_rows(bench: Bench, policy: str, logits_S: np.ndarray) -> list[Row]
     tables, data = bench.tables, bench.data
     prob_N = tables.probabilities(logits_S)
     useful_K = _useful(data)
-    directions = {("truth", ""): along_truth(tables)(logits_S)}
+    directions = {("truth", ""): along_truth(tables)(logits_S[None])[0]}
     for name in MEANS:
         for alpha in (0.0, 1.0):
-            update_S = along_large_groups(tables, alpha, bench.weights[name])(logits_S)
+            update_S = along_large_groups(tables, alpha, bench.weights[name])(logits_S[None])[0]
             directions[credit_name(alpha), name] = update_S
     visits = np.bincount(
         data.state_NK.ravel(), np.repeat(prob_N, data.state_NK.shape[1]), len(data.states)
@@ -224,7 +224,7 @@ def length_rows(
             weights = token_weights(data, name)
             for alpha in (0.0, 1.0):
                 for policy, logits_S in policies.items():
-                    update_S = along_large_groups(tables, alpha, weights)(logits_S)
+                    update_S = along_large_groups(tables, alpha, weights)(logits_S[None])[0]
                     truth_S = true_gradient(tables, logits_S)
                     rows.append(
                         {

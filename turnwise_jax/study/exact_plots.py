@@ -133,6 +133,7 @@ def plot_learning(results: Mapping[str, Any]) -> Figure:
     strengths = dict(zip(alphas_of(results), _shades(len(alphas_of(results))), strict=True))
     for column, kind in enumerate(kinds):
         mine = [row for row in rows if row["updates_by"] == kind]
+        mine.sort(key=lambda row: (row["reduction"], row["alpha"]))
         above, below = grid[0, column], grid[1, column]
         _ruled(above, PANELS[kind])
         _ruled(below, f"{PANELS[kind]}, turn mean")
@@ -163,10 +164,10 @@ def plot_learning(results: Mapping[str, Any]) -> Figure:
 
 
 def _draw(axes: Axes, row: Mapping[str, Any], paint: Any, name: str) -> None:
-    """A curve, and for several runs a band from the lowest to the highest."""
+    """A curve, the mean of its runs, and a faint band from the lowest to the highest."""
     steps = np.arange(len(row["curve"]))
     if row["low"] != row["high"]:
-        axes.fill_between(steps, row["low"], row["high"], color=paint, alpha=0.12, linewidth=0)
+        axes.fill_between(steps, row["low"], row["high"], color=paint, alpha=0.09, linewidth=0)
     axes.plot(steps, row["curve"], color=paint, linewidth=1.6, label=name)
 
 

@@ -7,6 +7,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from turnwise_jax.study.exact_estimators import SUM
 from turnwise_jax.study.exact_measure import MEANS, TOKEN_MEAN, TURN_MEAN, Row
 
@@ -17,6 +19,21 @@ TITLES = {
     TURN_MEAN: "turn mean",
     "batch_token": "token mean of the group",
 }
+_MEASURES = (  # (title, field of Quality, decimals, factor)
+    ("alignment", "alignment", 3, 1.0),
+    ("noise", "noise", 1, 1.0),
+    ("cosine", "cosine", 3, 1.0),
+    ("no update, %", "still", 1, 100.0),
+)
+_EXPLAINED = """\
+Alignment: cosine of the expected update and the true gradient. Noise: variance of one group's
+update over the squared length of the expected one. Cosine: expected cosine of one group's update
+and the true gradient. No update: groups whose update is zero. After a plus-minus sign: standard
+errors of sampled groups, by jackknife, which can take a cosine a little above 1; without one:
+enumerated. Critic: the reward less the exact value of the history, without a group."""
+_LEARNT = """\
+Means and standard errors over starts that differ in the noise of their logits. Mean reward: over
+all updates. Against the first: difference run by run, so without what the starts contribute."""
 LEARNED = {
     "large groups": "endless groups",
     "pairs": "expected, G = 2",
@@ -27,15 +44,9 @@ LEARNED = {
 def markdown(results: Mapping[str, Any]) -> str:
     """All tables, each under a heading that says what its numbers are."""
     parts = ["## The policies", _policies(results)]
-    parts += ["## Bias: alignment of the expected update with the true gradient"]
-    parts += [_quality(results, "alignment", 3)]
-    parts += ["## Noise: variance of one group's update over its squared mean"]
-    parts += [_quality(results, "noise", 1)]
-    parts += [
-        "## One update: expected cosine with the true gradient",
-        _quality(results, "cosine", 3),
-    ]
-    parts += ["## Groups whose update is zero, %", _still(results)]
+    parts += ["## Estimators", _EXPLAINED]
+    for policy in results["policies"]:
+        parts += [f"### {policy}", _quality(results, policy)]
     parts += ["## Deviation of the credit at each decision", _decisions(results)]
     parts += ["## What a decision weighs, relative to the average one", _weights(results)]
     parts += ["## What an update does to silence", _directions(results)]
@@ -91,45 +102,20 @@ def _policies(results: Mapping[str, Any]) -> str:
     return f"{told}\n\n{_grid(head, body)}"
 
 
-def _quality(results: Mapping[str, Any], field: str, decimals: int) -> str:
-    """One line for each estimator, a column for each policy and group size."""
+def _quality(results: Mapping[str, Any], policy: str) -> str:
+    """One line for each estimator, a column for each measure and group size."""
     groups = list(dict.fromkeys(row["group"] for row in results["estimators"]))
-    policies = list(results["policies"])
     head = ["credit", "reduction", "normalised"]
-    head += [f"{policy}, G = {group}" for policy in policies for group in groups]
+    head += [f"{title}, G = {group}" for title, *_ in _MEASURES for group in groups]
     body = []
     for credit, reduction, normalised in main_rows(results):
+        wanted = {"credit": credit, "reduction": reduction, "normalised": normalised}
         cells = estimator_title(credit, reduction, normalised)
-        for policy in policies:
+        for _, field, decimals, factor in _MEASURES:
             for group in groups:
-                row = find(
-                    results,
-                    policy=policy,
-                    group=group,
-                    credit=credit,
-                    reduction=reduction,
-                    normalised=normalised,
-                )
-                cells.append("" if row is None else _with_error(row, field, decimals))
+                row = find(results, policy=policy, group=group, **wanted)
+                cells.append("" if row is None else _with_error(row, field, decimals, factor))
         body.append(cells)
-    return _grid(head, body)
-
-
-def _still(results: Mapping[str, Any]) -> str:
-    """Groups without an update, before and after normalisation, under either credit."""
-    policies = list(results["policies"])
-    groups = list(dict.fromkeys(row["group"] for row in results["estimators"]))
-    head = ["credit", "normalised", *(f"{p}, G = {g}" for p in policies for g in groups)]
-    body = []
-    for credit in ("shared", "turn"):
-        for normalised in (False, True):
-            cells = [credit, "yes" if normalised else ""]
-            for policy in policies:
-                for group in groups:
-                    wanted = {"policy": policy, "group": group, "credit": credit}
-                    row = find(results, reduction=SUM, normalised=normalised, **wanted)
-                    cells.append("" if row is None else _n(100 * row["still"], 1))
-            body.append(cells)
     return _grid(head, body)
 
 
@@ -207,23 +193,34 @@ def _lengths(results: Mapping[str, Any]) -> str:
 
 
 def _learning(results: Mapping[str, Any]) -> str:
-    head = ["updates", "credit", "reduction", "mean reward", "updates to 90 %", "reward at the end"]
+    head = ["updates", "credit", "reduction", "mean reward", "against the first of its kind"]
+    head += ["updates to 90 %", "reward at the end"]
     body = []
     rows = results["learning"]
     for kind in dict.fromkeys(row["updates_by"] for row in rows):
-        for row in rows:
-            if row["updates_by"] == kind:
-                title = [LEARNED.get(kind, "true gradient"), row["credit"]]
-                numbers = [_with_error(row, "mean", 3), _with_error(row, "updates", 1)]
-                reduction = TITLES.get(row["reduction"], "")
-                body.append([*title, reduction, *numbers, _with_error(row, "final", 3)])
-    return _grid(head, body)
+        mine = [row for row in rows if row["updates_by"] == kind]
+        for row in mine:
+            apart = np.subtract(row["means"], mine[0]["means"])
+            error = np.std(apart, ddof=1) / np.sqrt(len(apart))
+            told = f"{_n(apart.mean(), 3, '+')} {PLUS_MINUS} {error:.3f}"
+            body.append(
+                [
+                    LEARNED.get(kind, "true gradient"),
+                    row["credit"],
+                    TITLES.get(row["reduction"], ""),
+                    _with_error(row, "mean", 3),
+                    "" if row is mine[0] else told,
+                    _with_error(row, "updates", 1),
+                    _with_error(row, "final", 3),
+                ]
+            )
+    return f"{_LEARNT}\n\n{_grid(head, body)}"
 
 
-def _with_error(row: Row, field: str, decimals: int) -> str:
-    text = _n(row[field], decimals)
+def _with_error(row: Row, field: str, decimals: int, factor: float = 1.0) -> str:
+    text = _n(factor * row[field], decimals)
     error = row.get(f"{field}_error")
-    return text if error is None else f"{text} {PLUS_MINUS} {error:.{decimals}f}"
+    return text if error is None else f"{text} {PLUS_MINUS} {factor * error:.{decimals}f}"
 
 
 def _n(value: float, decimals: int, sign: str = "") -> str:
