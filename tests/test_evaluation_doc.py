@@ -1,0 +1,52 @@
+"""docs/evaluation.md tells the truth: commands, configs, files and counts are those of the code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from turnwise_jax.cli import evaluate
+from turnwise_jax.cli.flags import parse
+from turnwise_jax.eval import BENCHMARKS
+from turnwise_jax.eval.run import PREDICTIONS, REPORT, SKIPPED, THROUGHPUT
+
+ROOT = Path(__file__).resolve().parent.parent
+DOC = (ROOT / "docs" / "evaluation.md").read_text()
+
+
+def commands() -> list[list[str]]:
+    shell = "\n".join(re.findall(r"```bash\n(.*?)```", DOC, re.DOTALL)).replace("\\\n", " ")
+    return [words for line in shell.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+@pytest.mark.parametrize("words", commands(), ids=lambda words: words[2] if words[2:] else words[1])
+def test_commands_and_their_flags_exist(words, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    if words[0] == "python":
+        assert Path(words[1]).is_file()
+    else:
+        assert words[:2] == ["turnwise", "eval"]
+        parse(words[2:], "", evaluate.define)
+
+
+def test_every_public_benchmark_and_its_main_number_stand_in_the_table():
+    rows = re.findall(r"^\| `(\w+)\.py` \|.*\| `(\w+)`", DOC, re.MULTILINE)
+    configs = {path.stem for path in (ROOT / "configs" / "eval").glob("*.py")}
+    assert {name for name, _ in rows} == configs - {"streaming", "qa"}
+    for name, number in rows:
+        module = BENCHMARKS.get(name, BENCHMARKS["streamingbench"])
+        assert f'"{number}"' in Path(module.__file__).read_text() or number == "pauc", name
+
+
+def test_files_and_counts_are_called_so():
+    for name in (PREDICTIONS, REPORT, THROUGHPUT, SKIPPED):
+        assert f"`{name}`" in DOC
+    sources = "".join(Path(module.__file__).read_text() for module in BENCHMARKS.values())
+    rules = DOC[DOC.index("## Rules") : DOC.index("Timing depends")]
+    names = re.findall(r"`(\w+_\w+)`", rules)
+    assert len(names) == 7
+    for name in names:
+        assert name in sources or name.endswith("_over_tasks"), name
