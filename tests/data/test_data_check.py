@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchmark_files import EXPECTED, write_benchmarks
+from online_files import CLIP, write_online
 from PIL import Image
 from video_files import write_audio, write_video
 
@@ -19,7 +20,7 @@ from turnwise_jax.data.checking.checking import check_set
 from turnwise_jax.data.checking.dialogues import begin, dialogue_problems
 from turnwise_jax.data.checking.picture import draw_summary
 from turnwise_jax.data.checking.summary import markdown, write_summary
-from turnwise_jax.data.records import Dialogue, Frame, Sound, Target, Turn, Window
+from turnwise_jax.data.records import ClipSpec, Dialogue, Frame, Sound, Target, Turn, Window
 from turnwise_jax.data.sources import mmduet2_rl, mmduet2_sft
 from turnwise_jax.errors import InputError
 
@@ -278,6 +279,45 @@ def test_question_sets(benchmarks, annotation):
     assert checked.tally.letters == Counter(q.answer for q in questions if q.options)
     assert checked.tally.categories == Counter(q.category for q in questions)
     assert "## Kinds of question" in markdown(checked)
+
+
+ONLINE = {
+    "proactive_videoqa": ("proactive_videoqa", 5, {"overlapping_windows": 2}),
+    "ovo_timing": ("ovo_bench/ovo_bench_new.json", 3, {}),
+    "ovo_bench": ("ovo_bench/ovo_bench_new.json", 9, {}),
+    "streamingbench_proactive": ("streamingbench/questions_proactive.json", 2, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def online(tmp_path_factory) -> Path:
+    return write_online(tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("online"))
+
+
+@pytest.mark.parametrize("source", ONLINE)
+def test_online_benchmarks(online, source):
+    path, records, problems = ONLINE[source]
+    checked = check_set(source, online / path, clip=CLIP)
+    assert checked.tally.records == checked.tally.read == records
+    assert checked.counts == problems
+    assert checked.tally.subsets.total() == records
+    assert "## Subsets" in markdown(checked)
+    if source != "ovo_bench":  # whose records are questions about clips
+        assert checked.tally.streaming == records
+        assert len(checked.tally.window_seconds) + checked.tally.due_times >= records
+
+
+def test_a_finer_grid_puts_decisions_into_short_windows(online):
+    """A coarse one leaves windows in which nobody can answer."""
+    empty = []
+    for interval in (0.5, 2.0, 3.0):
+        clip = ClipSpec(interval=interval, turn_frames=2)
+        checked = check_set("proactive_videoqa", online / "proactive_videoqa", clip=clip)
+        empty.append(checked.counts["no_decision"])
+        assert empty[-1] == sum(count == 0 for count in checked.tally.decisions)
+    assert empty[0] == 0
+    assert empty[-1] > 0
+    assert empty == sorted(empty)
 
 
 def test_a_question_about_a_missing_video_counts_as_missing(tmp_path):

@@ -417,6 +417,14 @@ def test_the_same_list_gives_the_same_files(videos, made, tmp_path):
         assert again == load_dialogues(source, made / name)[0]
 
 
+def test_json_lines_and_a_system_text_for_entries_without_one(videos, tmp_path):
+    path = tmp_path / "list.jsonl"
+    path.write_text("\n\n".join(json.dumps(entry) for entry in LIST))
+    make_set(MakeJob(path, tmp_path / "set", kind="sft", root=videos, system="Watch."))
+    dialogues, _ = load_dialogues("mmduet2_sft", tmp_path / "set/sft_train.jsonl")
+    assert [d.system for d in dialogues] == ["Watch.", "You are a guide."]
+
+
 def test_second_entries_of_a_video_get_names_of_their_own(videos, tmp_path):
     entries = [LIST[0], LIST[0], {**LIST[0], "id": 7}]
     make_set(job(videos, tmp_path, entries, kind="sft"))

@@ -141,6 +141,8 @@ def check(argv: Sequence[str]) -> None:
         written = write_summary(checked, args.output)
         draw_summary(checked, Path(args.output) / "summary.png")
         print("\nwritten:", *written, Path(args.output) / "summary.png")
+    elif checked.problems:
+        print("\n--output=DIR lists every problem")
     if checked.unusable:
         raise SystemExit(1)
 
