@@ -23,7 +23,7 @@ from rich.console import Console
 
 from turnwise_jax.eval.files import write_text
 from turnwise_jax.progress import ProgressBar
-from turnwise_jax.study.exact_config import HALF_TRAINED, check, setting_of
+from turnwise_jax.study.exact_config import HALF_TRAINED, check, other_settings, setting_of
 from turnwise_jax.study.exact_learning import (
     Behaviour,
     Direction,
@@ -46,6 +46,7 @@ from turnwise_jax.study.exact_measure import (
     estimators,
     length_rows,
     weight_rows,
+    window_rows,
 )
 from turnwise_jax.study.exact_plots import write_pictures
 from turnwise_jax.study.exact_problem import enumerate_trajectories
@@ -82,7 +83,9 @@ def compute(config: ConfigDict) -> dict[str, Any]:
     learners = [Learner(None, ""), *_learners(config.alphas)]
     rounds = (len(config.policies) + 1) * len(config.groups)
     with ProgressBar("exact study", rounds * len(wanted) + 3 * len(learners)) as bar:
-        bench = Bench(data, config.alphas, pairs=len(data.reward_N) ** 2 <= config.max_pairs)
+        bench = Bench(
+            data, config.alphas, pairs=setting_of(config).num_trajectories ** 2 <= config.max_pairs
+        )
         policies = _policies(config, bench)
         rows: list[Row] = []
         for policy, logits_S in policies.items():
@@ -109,6 +112,11 @@ def compute(config: ConfigDict) -> dict[str, Any]:
         "weights": [row for one in each for row in weight_rows(*one)],
         "directions": [row for one in each for row in direction_rows(*one)],
         "lengths": length_rows(bench, policies, config.lengths),
+        "windows": window_rows(
+            {n: enumerate_trajectories(other) for n, other in other_settings(config).items()},
+            config.policies,
+            config.noise,
+        ),
         "learning": learning,
     }
 

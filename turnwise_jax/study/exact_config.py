@@ -19,6 +19,15 @@ def exact_config() -> ConfigDict:
             "dir": "runs/exact",
             "seed": 0,  # of the policies' noise, the sampled groups and the sampled runs
             "problem": dataclasses.asdict(Setting()),
+            # Other problems, as what differs from `problem`; their groups of two are enumerated.
+            "problems": {
+                "one_window": {"windows": ((2.0, 10.0),)},
+                "two_windows": {},
+                "three_windows": {
+                    "times": (2.0, 5.0, 8.0),
+                    "windows": ((2.0, 4.0), (5.0, 7.0), (8.0, 10.0)),
+                },
+            },
             # Biases of the policy's logits by what an entry chooses: "silence", "fact 1", "fact 2"
             # .., "brief", "long".
             "policies": {
@@ -50,6 +59,14 @@ def setting_of(config: ConfigDict) -> Setting:
     return Setting.from_dict(config.problem.to_dict())
 
 
+def other_settings(config: ConfigDict) -> dict[str, Setting]:
+    """The other problems by name; InputError for fields that make none."""
+    return {
+        name: Setting.from_dict({**config.problem.to_dict(), **changes.to_dict()})
+        for name, changes in config.problems.items()
+    }
+
+
 def check(config: ConfigDict) -> None:
     """Refuse what cannot work before anything is computed.
 
@@ -59,6 +76,9 @@ def check(config: ConfigDict) -> None:
     if not config.dir:
         raise InputError("must name a directory", field="dir")
     setting = setting_of(config)
+    for name, other in other_settings(config).items():
+        if other.num_trajectories**2 > config.max_pairs:
+            raise InputError("has too many pairs to enumerate", field=f"problems.{name}")
     if not config.policies or HALF_TRAINED in config.policies:
         raise InputError(f"must name policies, none of them {HALF_TRAINED!r}", field="policies")
     if config.learning.start not in config.policies:

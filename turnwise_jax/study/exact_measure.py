@@ -138,19 +138,68 @@ class Bench:
 
 
 def decision_rows(bench: Bench, policy: str, logits_S: np.ndarray) -> list[Row]:
-    """Deviations of the three credits at each decision: reward, remaining return, critic's."""
+    """Deviations of the three credits at each decision: reward, remaining return, critic's.
+
+    ``best_alpha`` is the strength at which ``R - alpha C_t-1`` varies least, ``cov(R, C) / var C``:
+    1 where what was accrued says nothing of what remains, less where later turns undo it or make
+    up for it. The remaining return varies less than the reward if it is above 1/2. It is None where
+    nothing is accrued.
+    """
     data = bench.data
     prob_N = bench.tables.probabilities(logits_S)
     value_NK = values(bench.tables, logits_S)
     rows = []
     for k, time in enumerate(data.setting.times):
+        accrued_N = data.score_NK1[:, k] - data.score_NK1[:, 0]
         credits = {
             "shared": data.reward_N,
             "turn": data.reward_N - data.score_NK1[:, k],
             "critic": data.reward_N - value_NK[:, k],
         }
-        spread = {f"{name}_sd": _deviation(credit, prob_N) for name, credit in credits.items()}
-        rows.append({"policy": policy, "decision": k + 1, "time": time, **spread})
+        spread = {f"{n}_sd": _covariance(c, c, prob_N) ** 0.5 for n, c in credits.items()}
+        varies = _covariance(accrued_N, accrued_N, prob_N)
+        best = _covariance(data.reward_N, accrued_N, prob_N) / varies if k else None
+        where = {"policy": policy, "decision": k + 1, "time": time}
+        rows.append({**where, **spread, "best_alpha": best})
+    return rows
+
+
+def window_rows(
+    problems: Mapping[str, Trajectories], policies: Mapping[str, Mapping[str, float]], noise: float
+) -> list[Row]:
+    """Turn against shared credit in problems with other windows, groups of two, enumerated.
+
+    ``noise_ratio`` and ``cosine_ratio``: turn-level over shared credit; below 1 and above 1 are to
+    turn-level credit's advantage.
+    """
+    rows = []
+    for problem, data in problems.items():
+        bench = Bench(data, (), pairs=True)
+        known = set(bench.tables.names_S)
+        for policy, biases in policies.items():
+            logits_S = bench.tables.logits(
+                {name: bias for name, bias in biases.items() if name in known}, noise=noise
+            )
+            wanted = [
+                Estimator(alpha, name, normalised)
+                for name in (SUM, TURN_MEAN)
+                for normalised in (False, True)
+                for alpha in (0.0, 1.0)
+            ]
+            found = bench.rows(policy, logits_S, wanted, 2, samples=1, seed=0)
+            for shared, turn in zip(found[::2], found[1::2], strict=True):
+                rows.append(
+                    {
+                        "problem": problem,
+                        "policy": policy,
+                        "reduction": turn["reduction"],
+                        "normalised": turn["normalised"],
+                        "noise_ratio": turn["noise"] / shared["noise"],
+                        "cosine_ratio": turn["cosine"] / shared["cosine"],
+                        "shared_alignment": shared["alignment"],
+                        "turn_alignment": turn["alignment"],
+                    }
+                )
     return rows
 
 
@@ -268,9 +317,8 @@ def _silence_slope(tables: Tables, logits_S: np.ndarray, update_S: np.ndarray) -
     return slope_S[tables.names_S == "silence"]
 
 
-def _deviation(value_N: np.ndarray, prob_N: np.ndarray) -> float:
-    mean = prob_N @ value_N
-    return float(np.sqrt(prob_N @ (value_N - mean) ** 2))
+def _covariance(one_N: np.ndarray, other_N: np.ndarray, prob_N: np.ndarray) -> float:
+    return float(prob_N @ ((one_N - prob_N @ one_N) * (other_N - prob_N @ other_N)))
 
 
 def _cosine(one_S: np.ndarray, other_S: np.ndarray) -> float:

@@ -69,7 +69,7 @@ class Setting:
         for name in ("brief_tokens", "long_tokens"):
             if getattr(self, name) < 2:
                 raise InputError("must be at least 2: topic and detail", field=f"problem.{name}")
-        if len(self.replies) ** len(times) > MAX_TRAJECTORIES:
+        if self.num_trajectories > MAX_TRAJECTORIES:
             raise InputError(
                 f"{len(self.replies)} replies at {len(times)} decisions are more than "
                 f"{MAX_TRAJECTORIES} trajectories; take fewer of either",
@@ -82,6 +82,11 @@ class Setting:
         facts = range(len(self.windows))
         told = itertools.product(facts, (BRIEF, LONG))
         return (Reply(None, 0), *(Reply(fact, level) for fact, level in told))
+
+    @property
+    def num_trajectories(self) -> int:
+        """N."""
+        return len(self.replies) ** len(self.times)
 
     def length(self, reply: Reply) -> int:
         """Tokens of a reply, its end-of-turn marker included."""

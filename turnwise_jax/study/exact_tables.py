@@ -48,6 +48,7 @@ def markdown(results: Mapping[str, Any]) -> str:
     for policy in results["policies"]:
         parts += [f"### {policy}", _quality(results, policy)]
     parts += ["## Deviation of the credit at each decision", _decisions(results)]
+    parts += ["## Turn over shared credit by the number of windows, G = 2", _windows(results)]
     parts += ["## What a decision weighs, relative to the average one", _weights(results)]
     parts += ["## What an update does to silence", _directions(results)]
     parts += ["## Strength of the correction, G = 2, turn mean", _alphas(results)]
@@ -122,10 +123,34 @@ def _quality(results: Mapping[str, Any], policy: str) -> str:
 def _decisions(results: Mapping[str, Any]) -> str:
     names = ("shared", "turn", "critic")
     titles = {"shared": "reward", "turn": "remaining return", "critic": "reward less its value"}
-    head = ["policy", "decision at", *(titles[name] for name in names)]
+    head = ["policy", "decision at", *(titles[name] for name in names), "best alpha"]
     body = [
-        [row["policy"], f"{row['time']:g} s", *(_n(row[f"{name}_sd"], 3) for name in names)]
+        [
+            row["policy"],
+            f"{row['time']:g} s",
+            *(_n(row[f"{name}_sd"], 3) for name in names),
+            "" if row["best_alpha"] is None else _n(row["best_alpha"], 2),
+        ]
         for row in results["decisions"]
+    ]
+    return _grid(head, body)
+
+
+def _windows(results: Mapping[str, Any]) -> str:
+    head = ["problem", "policy", "reduction", "normalised", "noise, ratio", "cosine, ratio"]
+    head += ["alignment, shared", "alignment, turn"]
+    body = [
+        [
+            row["problem"].replace("_", " "),
+            row["policy"],
+            TITLES[row["reduction"]],
+            "yes" if row["normalised"] else "",
+            _n(row["noise_ratio"], 2),
+            _n(row["cosine_ratio"], 2),
+            _n(row["shared_alignment"], 3),
+            _n(row["turn_alignment"], 3),
+        ]
+        for row in results["windows"]
     ]
     return _grid(head, body)
 
