@@ -10,7 +10,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
-from turnwise_jax.study import ablation_config
+from turnwise_jax.study import ablation_config, exact_config
 from turnwise_jax.study.config import check, run_config
 from turnwise_jax.train.curriculum import stage_config
 from turnwise_jax.train.validate import validate
@@ -53,7 +53,13 @@ def runs(path: Path) -> list[ConfigDict]:
 
 
 def study_runs(config: ConfigDict) -> list[ConfigDict]:
-    """The runs of a study, of an ablation those of its first seed and their start."""
+    """The runs of a study, of an ablation those of its first seed and their start.
+
+    An exact study trains nothing.
+    """
+    if "problem" in config:
+        exact_config.check(config)
+        return []
     if "seeds" in config:
         ablation_config.check(config)
         seed = config.seeds[0]

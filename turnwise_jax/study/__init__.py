@@ -4,6 +4,10 @@
 ``runner``     the whole, resumable part by part
 ``ablation``   variants of a method with several seeds each; ``ablation_config`` its fields,
                ``ablation_results`` its numbers, ``ablation_tables``, ``ablation_plots``
+``exact``      credit and reductions against the true gradient of a problem that is enumerated;
+               ``exact_config`` its fields, ``exact_problem``, ``exact_policy``,
+               ``exact_estimators``, ``exact_learning``, ``exact_measure`` its numbers,
+               ``exact_tables``, ``exact_plots``
 ``worlds``     what an ablation must know of each kind of world and of its benchmark
 ``tiny``       the untrained policy
 ``report``     tables and curves from reports and logs
