@@ -138,6 +138,7 @@ def test_what_is_refused(videos, tmp_path, capsys):
         (["check", path], "--source is required"),
         (["check", path, path, "--source=qa"], "needs one PATH"),
         (["check", path, "--source=mmduet3"], "mmduet3"),
+        (["check", str(videos), "--source=qa", f"--output={videos}"], "is the set itself"),
         (["check", str(tmp_path / "none"), "--source=qa"], "no such file"),
         (["make", f"--input={path}"], "--output is required"),
         (["make", "--output=x"], "--input is required"),

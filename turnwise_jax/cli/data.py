@@ -121,6 +121,9 @@ def check(argv: Sequence[str]) -> None:
     if len(paths) != 1:
         raise InputError("needs one PATH, as in `turnwise data check PATH --source=NAME`")
     require(args, "source")
+    if args.output and Path(args.output).resolve() == Path(paths[0]).resolve():
+        message = "is the set itself, which problems.jsonl may become a part of; choose another"
+        raise InputError(message, file=args.output, field="output")
     checked = check_set(
         args.source,
         paths[0],

@@ -216,7 +216,8 @@ def _question_id(row: dict[str, Any]) -> Any:
 
 def _checked_question(fields: Fields, row: dict[str, Any], truth: dict[str, Any]) -> str:
     question = fields.text(_question_id(row), f"{_TRUTH}.question_id")
-    other = (row.get("extra_info") or {}).get("question_id")
+    extra = fields.mapping(row.get("extra_info") or {}, "extra_info")
+    other = extra.get("question_id")
     if other not in (None, question):
         fields.fail(
             "extra_info.question_id", f"is {other!r}, but {_TRUTH}.question_id is {question!r}"

@@ -144,7 +144,8 @@ def _subset(file: common.FilePath, row: dict[str, Any]) -> str:
     for name in (Path(file).parent.name, Path(file).name.split("-")[0]):
         if name.upper() in SUBSETS:
             return name.upper()
-    answers = [entry for entry in row.get("answer") or [] if isinstance(entry, dict)]
+    listed = row.get("answer") if isinstance(row.get("answer"), list) else []
+    answers = [entry for entry in listed if isinstance(entry, dict)]
     if "frame" in row or "audio" in row:
         return "TV"
     if any("num_captions" in entry for entry in answers):
