@@ -25,5 +25,5 @@ from turnwise_jax.eval.config import eval_config
 def get_config() -> ConfigDict:
     config = eval_config("ovo_timing")
     config.data.sound = False
-    config.decoding.update(max_new_tokens=100, batch_size=2)
+    config.decoding.update(max_new_tokens=100, batch_size=2, buckets=3)
     return config

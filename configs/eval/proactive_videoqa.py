@@ -29,5 +29,6 @@ from turnwise_jax.eval.config import eval_config
 def get_config() -> ConfigDict:
     config = eval_config("proactive_videoqa")
     config.data.sound = False
-    config.decoding.max_new_tokens = 100  # of a turn, as in RL; MMDuet2 evaluates with 512
+    # of a turn 100 tokens, as in RL (MMDuet2 evaluates with 512); videos last 10 s to 360 s
+    config.decoding.update(max_new_tokens=100, buckets=4)
     return config

@@ -179,3 +179,37 @@ def test_the_fingerprint_sees_one_changed_weight(policy, tmp_path):
 def test_greedy_groups_make_no_sense():
     with pytest.raises(InputError, match="group_size"):
         Decoding(group_size=4)
+
+
+def test_buckets_hold_dialogues_of_their_size_whatever_is_left_to_run(
+    policy, tmp_path_factory, tmp_path, monkeypatch
+):
+    """Short ones get small shapes, the deepest come first, and a resumed run keeps to that."""
+    root, rng = tmp_path_factory.mktemp("lengths"), np.random.default_rng(1)
+    turns = [make_dialogue(root / f"v{i}", rng).turns for i in range(6)]
+    longest = [
+        dataclasses.replace(turn, time=2.0 * (k + 1), text="", reply=None)
+        for k, turn in enumerate(4 * turns[0])
+    ]
+    mixed = [Dialogue(f"s{i}", own[1:]) for i, own in enumerate(turns[:4])]
+    mixed += [Dialogue("l0", tuple(longest)), Dialogue("l1", tuple(longest[:9]))]
+    seen = []
+    rollout = module.StreamEngine.rollout
+
+    def watched(self, params, examples, **options):
+        made = rollout(self, params, examples, **options)
+        seen.append((made.ids, made.prompts.shapes.turns))
+        return made
+
+    monkeypatch.setattr(module.StreamEngine, "rollout", watched)
+    decoding = dataclasses.replace(GREEDY, buckets=2)
+    whole = generate(policy, mixed, tmp_path / "whole.jsonl", decoding=decoding)
+    assert [p.id for p in whole] == [d.id for d in mixed]
+    assert seen == [(("l0", "l1"), 12), (("s0", "s1"), 2), (("s2", "s3"), 2)]
+    path = tmp_path / "p.jsonl"
+    module._claim(path, module._settings(policy, mixed, decoding))
+    lines = (tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[1:2] + lines[4:]))
+    del seen[:]
+    assert generate(policy, mixed, path, decoding=decoding) == whole
+    assert seen == [(("l0",), 12), (("s0", "s1"), 2)]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from turnwise_jax.eval.throughput import Meter
 from turnwise_jax.progress import ProgressBar
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import Sampling
-from turnwise_jax.rollout.shapes import Shapes
+from turnwise_jax.rollout.shapes import Shapes, choose, need_of
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
 
 _CHUNKS, _CHUNK_BYTES = 64, 1 << 16
@@ -40,7 +41,8 @@ class Decoding:
     """How replies are chosen; the default is the papers': greedy, one run of each dialogue.
 
     ``new_tokens``: most tokens of a reply, end marker included. ``batch_size``: dialogues at once.
-    ``group_size``: runs of each dialogue, more than one only with sampling. ``buckets``: shapes.
+    ``group_size``: runs of each dialogue, more than one only with sampling. ``buckets``: how many
+    shapes, each with half the room of the one before; a batch is of one bucket.
     """
 
     sampling: Sampling = field(default_factory=lambda: Sampling(greedy=True))
@@ -107,11 +109,12 @@ def generate(
     if len(done) < len(wanted):
         bad = _Refusals(on_bad_record, skipped)
         usable, grids = _measure(dialogues, policy, bad)
-        todo = [d for d in usable if not done.keys() >= set(_names(d, decoding.group_size))]
+        left = [not done.keys() >= set(_names(d, decoding.group_size)) for d in usable]
         engine = _engine(policy, usable, grids, decoding)
+        todo = _grouped(engine, compress(usable, left), compress(grids, left), decoding)
         with (
             PredictionWriter(path) as writer,
-            ProgressBar(title, len(usable), done=len(usable) - len(todo)) as bar,
+            ProgressBar(title, len(usable), done=len(usable) - sum(left)) as bar,
         ):
             for made in _run(engine, todo, decoding, control, bad, bar, meter or Meter()):
                 if made.id not in done:
@@ -166,7 +169,7 @@ def fingerprint(directory: str | os.PathLike[str]) -> str:
 
 def _run(
     engine: StreamEngine,
-    dialogues: Sequence[Dialogue],
+    groups: Sequence[Sequence[Dialogue]],
     decoding: Decoding,
     control: str,
     bad: _Refusals,
@@ -174,7 +177,7 @@ def _run(
     meter: Meter,
 ) -> Iterator[Prediction]:
     meter.start()
-    for examples in _batches(dialogues, engine.policy, decoding.batch_size, control, bad):
+    for examples in _batches(groups, engine.policy, control, bad):
         rollouts = engine.rollout(
             engine.policy.params, examples, group_size=decoding.group_size, seed=decoding.seed
         )
@@ -194,11 +197,29 @@ def _predictions(
             yield as_prediction(example.dialogue, replies[:count], run=number)
 
 
+def _grouped(
+    engine: StreamEngine, dialogues: Iterable[Dialogue], grids: Iterable[Any], decoding: Decoding
+) -> list[list[Dialogue]]:
+    """Batches of dialogues of one bucket and similar depth, the longest first.
+
+    The bucket is a dialogue's own, so that it does not depend on what else is left to run.
+    """
+    found: dict[int, list[Dialogue]] = {}
+    for dialogue, own in zip(dialogues, grids, strict=True):
+        need = need_of(dialogue, own, engine.policy, decoding.new_tokens)
+        shapes = choose(engine.buckets, [need], [dialogue])
+        found.setdefault(engine.buckets.index(shapes), []).append(dialogue)
+    size, groups = decoding.batch_size, []
+    for _, members in sorted(found.items(), reverse=True):
+        members.sort(key=lambda dialogue: -len(dialogue.open_turns))
+        groups += [members[start : start + size] for start in range(0, len(members), size)]
+    return groups
+
+
 def _batches(
-    dialogues: Sequence[Dialogue], policy: Policy, size: int, control: str, bad: _Refusals
+    groups: Sequence[Sequence[Dialogue]], policy: Policy, control: str, bad: _Refusals
 ) -> Iterator[list[Example]]:
-    """Batches of up to ``size`` examples; the next one is decoded while the caller computes."""
-    groups = [dialogues[start : start + size] for start in range(0, len(dialogues), size)]
+    """The examples of each group; the next one's are decoded while the caller computes."""
     with ThreadPoolExecutor(max_workers=2) as pool:
 
         def submit(group: Sequence[Dialogue]) -> list[Future[Example]]:
@@ -270,6 +291,7 @@ def _engine(
         batch_size=min(decoding.batch_size, len(dialogues)),
         new_tokens=decoding.new_tokens,
         buckets=decoding.buckets,
+        halved=("cache",),
     )
     return StreamEngine(policy, decoding.sampling, shapes)
 

@@ -124,6 +124,7 @@ def run_policy(
             new_tokens=decoding.max_new_tokens,
             batch_size=decoding.batch_size,
             seed=decoding.seed,
+            buckets=decoding.buckets,
         ),
         on_bad_record=data.on_bad_record,
         skipped=skipped,

@@ -74,6 +74,7 @@ class Shapes(NamedTuple):
         batch_size: int,
         new_tokens: int,
         buckets: int = 1,
+        halved: Sequence[str] = ("context", "cache"),
     ) -> tuple[Shapes, ...]:
         """Buckets for batches of ``batch_size`` of these dialogues, the smallest first.
 
@@ -83,14 +84,11 @@ class Shapes(NamedTuple):
         Args:
           dialogues: with open turns.
           grids: each dialogue's vision grids, in the order of ``records.media_groups``.
+          halved: what halves: of dialogues without a given past the cache alone, as their contexts
+            are all alike.
         """
         needs = [
-            RolloutNeed.of(
-                policy.template.lengths(dialogue, own),
-                _slices(own),
-                policy.template.sound_slices(dialogue),
-                new_tokens,
-            )
+            need_of(dialogue, own, policy, new_tokens)
             for dialogue, own in zip(dialogues, grids, strict=True)
         ]
         slots = _slots(grids, policy)
@@ -106,7 +104,7 @@ class Shapes(NamedTuple):
                 slots=slots,
                 sounds=room.sounds,
             )
-            for room in _rooms(needs, ("context", "cache"), batch_size, buckets)
+            for room in _rooms(needs, halved, batch_size, buckets)
         )
 
 
@@ -175,6 +173,19 @@ class RowShapes(NamedTuple):
             )
             for room in _rooms(needs, ("length",), batch_size, buckets)
         )
+
+
+def need_of(
+    dialogue: Dialogue, grids: Sequence[Grid], policy: Policy, new_tokens: int
+) -> RolloutNeed:
+    """Room that a dialogue needs, from its record and its vision grids alone."""
+    template = policy.template
+    return RolloutNeed.of(
+        template.lengths(dialogue, grids),
+        _slices(grids),
+        template.sound_slices(dialogue),
+        new_tokens,
+    )
 
 
 Need = TypeVar("Need", RolloutNeed, RowNeed)
