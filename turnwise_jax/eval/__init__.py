@@ -9,6 +9,7 @@
 ``bootstrap``    averages over dialogues with intervals over videos
 ``subsets``      the parts that a benchmark averages within
 ``report``       what every benchmark takes and returns
+``compare``      several reports of one benchmark beside one another
 ``throughput``   videos per minute, decisions per second
 ``run``          a whole evaluation from its ``config``
 ``files``        writing files whole or not at all
