@@ -22,17 +22,27 @@ LAST = 50  # updates in the table's means (paper 5.2)
 
 
 class Sort(NamedTuple):
-    """One sort of runs: the name of its files, its title, a metric that it alone logs, its panels.
+    """One sort of runs: the name of its files, a metric that it logs, its panels.
 
     A run is of the first sort whose ``mark`` it logs.
     """
 
     name: str
-    title: str
     mark: str
     panels: tuple[Panel, ...]
 
 
+# Those of eq. 1, and the terms of other rewards, which runs without them leave out.
+STREAM_PANELS = (
+    Panel("reward", "Reward"),
+    *RL_PANELS[1:],
+    Panel("format", "Well-formed turns, %", 100.0),
+    Panel("timing", "Timing"),
+    Panel("correctness", "Correctness"),
+    Panel("efficiency", "Efficiency"),
+    Panel("turn_f1", "Turn-level F1, at most 2"),
+    Panel("rubric", "Rubric"),
+)
 ANSWER_PANELS = (
     Panel("accuracy", "Accuracy reward of the fresh answers"),
     Panel("reward", "Total reward"),
@@ -42,9 +52,9 @@ ANSWER_PANELS = (
     Panel("hinted", "Hinted prompts, %", 100.0),
 )
 SORTS = (
-    Sort("dynamics", "Training dynamics", "non_silent", RL_PANELS),
-    Sort("answers", "Training dynamics, questions with an answer", "zero_signal", ANSWER_PANELS),
-    Sort("supervised", "Supervised training", "loss", SFT_PANELS),
+    Sort("dynamics", "non_silent", STREAM_PANELS),
+    Sort("answers", "zero_signal", ANSWER_PANELS),
+    Sort("supervised", "loss", SFT_PANELS),
 )
 
 
@@ -146,7 +156,7 @@ def _note(sort: Sort, runs: Mapping[str, Sequence[Run]]) -> str:
         f"{last}{over}. Picture: trailing means of {WINDOW} updates, or of a fifth of a shorter "
         "run; one run also has its batch means, several have a band from the lowest to the highest."
     ]
-    if sort.name == "dynamics":
+    if any(panel.metric == "repetition" for panel in _shown(sort, runs)):
         told.append(
             "Repetition penalty: share of a trajectory's replies that the judge calls repetitive. "
             "Out-of-window penalty: share of its decisions outside all windows that are replies. "
