@@ -42,7 +42,7 @@ def get_config() -> ConfigDict:
         tables={"components": ("grpo", "turn_mean", "credit", "turnwise")},
     )
     config.dir = "runs/turnwise_ablation"
-    config.world.update(kind="streamworld", name="redundant", train=250, test=60)
+    config.world.update(kind="streamworld", name="redundant", train=250, test=50)
     config.base.update(family="qwen2_5_vl", vocab_size=512, pixels=56)
     config.base.model.update(text_initializer_range=0.1, vision_fullatt_block_indexes=(0, 1))
     config.evaluation.update(new_tokens=12, controls=("grpo", "turnwise"))
@@ -54,7 +54,7 @@ def _start() -> ConfigDict:
     config.policy.update(checkpoint=BASE, freeze=())
     config.optimizer.update(learning_rate=4e-3, warmup_steps=30, schedule="cosine", b2=0.99)
     config.data.batch_size = 16
-    config.run.steps = 300
+    config.run.steps = 400
     return _small(config)
 
 

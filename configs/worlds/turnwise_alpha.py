@@ -29,7 +29,7 @@ def get_config() -> ConfigDict:
         tables={"alpha": tuple(ALPHAS)},
     )
     config.dir = "runs/turnwise_alpha"
-    config.world.update(kind="streamworld", name="redundant", train=250, test=60)
+    config.world.update(kind="streamworld", name="redundant", train=250, test=50)
     config.base.update(family="qwen2_5_vl", vocab_size=512, pixels=56)
     config.base.model.update(text_initializer_range=0.1, vision_fullatt_block_indexes=(0, 1))
     config.evaluation.update(new_tokens=12, controls=("full",))
@@ -41,7 +41,7 @@ def _start() -> ConfigDict:
     config.policy.update(checkpoint=BASE, freeze=())
     config.optimizer.update(learning_rate=4e-3, warmup_steps=30, schedule="cosine", b2=0.99)
     config.data.batch_size = 16
-    config.run.steps = 300
+    config.run.steps = 400
     return _small(config)
 
 

@@ -99,7 +99,7 @@ def _draw_density(
 
 
 def _draw_signs(axes: Axes, found: Redistribution, *, named: bool) -> None:
-    title = f"{found.repetitive:,} repetitive replies by the sign of their advantage"
+    title = f"{found.repetitive:,} repetitive replies by sign of advantage"
     if found.shared_above:
         title += f"\nfrom above 0 to below: {found.reversed:,} of {found.shared_above:,}"
     clean(axes, title)
