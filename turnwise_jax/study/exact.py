@@ -173,8 +173,6 @@ def _learning(
                     **summary(curves_RU1, best),
                     "means": curves_RU1.mean(axis=1).tolist(),
                     "curve": curves_RU1.mean(axis=0).tolist(),
-                    "low": curves_RU1.min(axis=0).tolist(),
-                    "high": curves_RU1.max(axis=0).tolist(),
                 }
             )
             done()

@@ -164,11 +164,8 @@ def plot_learning(results: Mapping[str, Any]) -> Figure:
 
 
 def _draw(axes: Axes, row: Mapping[str, Any], paint: Any, name: str) -> None:
-    """A curve, the mean of its runs, and a faint band from the lowest to the highest."""
-    steps = np.arange(len(row["curve"]))
-    if row["low"] != row["high"]:
-        axes.fill_between(steps, row["low"], row["high"], color=paint, alpha=0.09, linewidth=0)
-    axes.plot(steps, row["curve"], color=paint, linewidth=1.6, label=name)
+    """The mean curve of the runs; how far runs differ is in the tables."""
+    axes.plot(np.arange(len(row["curve"])), row["curve"], color=paint, linewidth=1.6, label=name)
 
 
 def _shades(count: int) -> list[tuple[float, float, float]]:

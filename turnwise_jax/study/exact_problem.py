@@ -24,7 +24,7 @@ import numpy as np
 from turnwise_jax import kernels
 from turnwise_jax.errors import InputError
 
-MAX_TRAJECTORIES = 4_000  # their products are held in memory, K N^2 numbers
+MAX_TRAJECTORIES = 1_500  # their products are held in memory, K N^2 numbers for each reduction
 FORCED = -1  # slot of a token that leaves no choice
 BRIEF, LONG = 1, 2  # levels of detail; 0 is untold
 KINDS = ("silence", "brief", "long")
