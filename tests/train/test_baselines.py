@@ -26,6 +26,7 @@ from turnwise_jax.rewards.streaming import STREAMING_REWARDS
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.stream import StreamEngine
 from turnwise_jax.train import collect, run
+from turnwise_jax.train.aot.plan import Plan
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.config import rl_config, sft_config
 from turnwise_jax.train.credit import share_credit
@@ -215,6 +216,20 @@ def test_the_update_asks_the_reference_itself():
     _, metrics = update(state, empty)
     gap = (theirs - ours)[mask].astype(np.float64)
     assert float(metrics["kl"]) == pytest.approx((np.exp(gap) - 1 - gap).mean(), rel=1e-4)
+
+
+def test_the_reference_is_in_what_a_config_would_compile(place, tmp_path):
+    """Ahead of time, as in the run: the log-probs of the reference, then the update."""
+    config = baseline(place, tmp_path / "run", "thinkstream")
+    plan = Plan.of(config, toy.layout())
+    assert plan.fresh is None
+    lowerings = plan.update.lowerings(plan.state, plan.batch)
+    assert set(lowerings) == {"update", "reference"}
+    rows = lowerings["reference"]().out_info
+    assert rows.shape == plan.batch.action_mask_NA.shape
+    config.algorithm.kl = 0.0
+    without = Plan.of(config, toy.layout())
+    assert (without.state.reference, without.batch.mixture) == (None, None)
 
 
 # Supervised classes.
