@@ -9,7 +9,8 @@ import pytest
 from flax import nnx
 from tiny_model import IMAGE, frames, full_pass, images, join, make_tiny, pad, piece
 
-from turnwise_jax.models import io, layers
+from turnwise_jax.kernels import attention
+from turnwise_jax.models import io
 from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.params import named
 from turnwise_jax.models.qwen2_5_vl import Config
@@ -324,33 +325,9 @@ def test_the_vision_tower_has_gradients_with_and_without_rematerialisation(tiny)
 def test_queries_in_blocks_attend_the_same(tiny, batch, monkeypatch):
     vision, arrays = batch
     whole = full_pass(tiny.graphdef)(tiny.params, vision, *arrays)
-    monkeypatch.setattr(layers, "QUERY_BLOCK", 5)
+    monkeypatch.setattr(attention, "QUERY_BLOCK", 5)
     blocks = full_pass(tiny.graphdef)(tiny.params, vision, *arrays)
     np.testing.assert_allclose(blocks, whole, atol=1e-5, rtol=0)
-
-
-def test_attention_equals_a_float64_loop():
-    rng = np.random.default_rng(0)
-    query = rng.normal(size=(2, 3, 2, 2, 4))
-    keys = [(rng.normal(size=(2, 2, n, 4)), rng.normal(size=(2, 2, n, 4))) for n in (5, 3)]
-    masks = [rng.random((2, 1, 5)) < 0.6, np.tril(np.ones((3, 3), bool))[None].repeat(2, 0)]
-    masks[0][:, :, 0] = True
-    expected = np.zeros_like(query)
-    for b, t, n, g in np.ndindex(2, 3, 2, 2):
-        seen = [
-            (query[b, t, n, g] @ key[b, n, s] / 2, value[b, n, s])
-            for (key, value), mask in zip(keys, masks, strict=True)
-            for s in range(key.shape[2])
-            if mask[b, min(t, mask.shape[1] - 1), s]
-        ]
-        weights = np.exp(np.array([score for score, _ in seen]))
-        expected[b, t, n, g] = weights @ np.array([value for _, value in seen]) / weights.sum()
-    runs = [
-        (jnp.float32(key), jnp.float32(value), lambda index, mask=mask: jnp.asarray(mask))
-        for (key, value), mask in zip(keys, masks, strict=True)
-    ]
-    found = layers.attend(jnp.float32(query), runs)
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("tied", [True, False])

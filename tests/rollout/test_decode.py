@@ -17,27 +17,29 @@ GROUP = 2
 
 @pytest.fixture(scope="module")
 def steps(policy, examples, shapes):
-    """States before turn 0, 1, ... and the output of each turn, all on the host."""
+    """States before turn 0, 1, ..., the output of each turn, and the contexts' cache."""
     prompts = prompt_batch(examples, policy, [shapes])
     rule = Rule(Sampling(temperature=1.2, top_k=10), policy.vocab.im_end, NEW_TOKENS)
     shared = {"graphdef": policy.graphdef}
     media = jax.jit(lambda p, v: encode(p, v, **shared))(policy.params, prompts.media)
     start = jax.jit(lambda p, m, c: begin(
         p, m, c, jnp.uint32(0), jnp.uint32(0), prompts.seed,
-        group_size=GROUP, capacity=shapes.cache, **shared,
+        group_size=GROUP, capacity=shapes.branch, **shared,
     ))  # fmt: skip
-    turn = jax.jit(lambda p, m, s, c, a: take_turn(
-        p, m, policy.allowed, s, c, a, rule=rule, **shared
+    turn = jax.jit(lambda p, m, k, s, c, a: take_turn(
+        p, m, policy.allowed, k, s, c, a, rule=rule, **shared
     ))  # fmt: skip
-    state = start(policy.params, media, prompts.context)
+    kept, state = start(policy.params, media, prompts.context)
     states, outputs = [state], []
     for k in range(prompts.depth):
-        state, out = turn(policy.params, media, state, prompts.turn(k), prompts.turn_mask[:, k])
+        state, out = turn(
+            policy.params, media, kept, state, prompts.turn(k), prompts.turn_mask[:, k]
+        )
         states.append(state)
         outputs.append(out)
     return prompts, jax.device_get(
         [s._replace(key=jax.random.key_data(s.key)) for s in states]
-    ), jax.device_get(outputs)  # fmt: skip
+    ), jax.device_get(outputs), jax.device_get(kept)  # fmt: skip
 
 
 def repeated(array):
@@ -45,16 +47,17 @@ def repeated(array):
 
 
 def test_the_context_is_prefilled_but_for_its_last_token(steps, policy):
-    prompts, states, _ = steps
+    prompts, states, _, shared = steps
     context = prompts.context
-    np.testing.assert_array_equal(states[0].cache.length, repeated(context.length - 1))
+    np.testing.assert_array_equal(shared.length, context.length - 1)
+    assert (states[0].cache.length == 0).all()
     last = np.take_along_axis(context.tokens, context.length[:, None] - 1, axis=1)[:, 0]
     np.testing.assert_array_equal(states[0].pending[:, 0], repeated(last))
     assert (states[0].pending_length == 1).all()
 
 
 def test_each_turn_writes_what_was_pending_shown_and_sampled_but_the_last(steps):
-    prompts, states, outputs = steps
+    prompts, states, outputs, _ = steps
     for k, out in enumerate(outputs):
         active = repeated(prompts.turn_mask[:, k])
         written = states[k].pending_length + repeated(prompts.turns.length[k]) + out.length - 1
@@ -63,7 +66,7 @@ def test_each_turn_writes_what_was_pending_shown_and_sampled_but_the_last(steps)
 
 
 def test_a_cut_turn_leaves_its_last_token_and_a_marker_waiting(steps, policy):
-    prompts, states, outputs = steps
+    prompts, states, outputs, _ = steps
     marker, kinds = policy.vocab.im_end, set()
     for k, out in enumerate(outputs):
         for n in np.flatnonzero(repeated(prompts.turn_mask[:, k])):
@@ -75,7 +78,7 @@ def test_a_cut_turn_leaves_its_last_token_and_a_marker_waiting(steps, policy):
 
 
 def test_rows_without_a_turn_keep_their_cache_untouched(steps):
-    prompts, states, outputs = steps
+    prompts, states, outputs, _ = steps
     idle = ~repeated(prompts.turn_mask[:, 1])
     assert idle.any()
     assert (outputs[1].length[idle] == 0).all()
@@ -86,7 +89,7 @@ def test_rows_without_a_turn_keep_their_cache_untouched(steps):
 
 def test_finished_rows_write_nothing_while_others_speak(steps):
     """Slots past a row's length are as they were when the cache was made: zero."""
-    _, states, outputs = steps
+    _, states, outputs, _ = steps
     assert len(set(outputs[0].length.tolist())) > 1
     cache = states[1].cache
     for n, length in enumerate(cache.length):
@@ -94,8 +97,9 @@ def test_finished_rows_write_nothing_while_others_speak(steps):
         assert (cache.k[:, n, :, :length] != 0).any(axis=-1).all()
 
 
-def test_rows_of_a_group_start_from_one_context(steps):
-    _, states, _ = steps
-    cache = states[0].cache
-    np.testing.assert_array_equal(cache.k[:, 0::2], cache.k[:, 1::2])
+def test_a_context_is_kept_once_for_the_rows_of_its_group(steps):
+    prompts, states, _, shared = steps
+    assert shared.k.shape[1:4:2] == prompts.context.tokens.shape
+    assert states[0].cache.k.shape[1] == len(states[0].key) == GROUP * shared.k.shape[1]
+    assert (states[0].cache.k == 0).all()
     assert len({tuple(key) for key in states[0].key.tolist()}) == len(states[0].key)

@@ -122,7 +122,7 @@ def test_padding_changes_nothing(policy, examples, shapes, engine):
         context=shapes.context + 37,
         turn=shapes.turn + 5,
         turns=shapes.turns + 1,
-        cache=shapes.cache + 64,
+        branch=shapes.branch + 64,
         slices=shapes.slices + 3,
     )
     narrow = engine.rollout(policy.params, examples, group_size=3, seed=9)

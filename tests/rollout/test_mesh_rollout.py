@@ -60,7 +60,7 @@ def test_tokens_do_not_depend_on_the_mesh(policy, some, bucket, alone, sizes):
     np.testing.assert_array_equal(made.truncated, alone.truncated)
     np.testing.assert_allclose(made.logp, alone.logp, atol=1e-5)
     assert made.text == alone.text
-    _, state = engine._start(params, engine.prepare(some), GROUP, SEED, 0)
+    *_, state = engine._start(params, engine.prepare(some), GROUP, SEED, 0)
     layers, rows, heads, slots, width = state.cache.k.shape
     parts = placement.row_parts
     own = state.cache.k.addressable_shards[0].data.shape
@@ -70,7 +70,7 @@ def test_tokens_do_not_depend_on_the_mesh(policy, some, bucket, alone, sizes):
 def test_a_decoding_loop_moves_no_cache(policy, bucket):
     """No device sends keys or values, and none holds more than its part of them."""
     slots = 4096
-    bucket = bucket._replace(cache=slots)
+    bucket = bucket._replace(branch=slots)
     memory = []
     for sizes in ((1, 1, 1), (2, 2, 2)):
         placement = Placement(mesh_of(*sizes))

@@ -106,7 +106,8 @@ def test_rows_without_room_are_refused(rollouts):
 
 def test_the_cache_has_room_for_the_longest_row(rollouts, shapes):
     """The bound that trainers size their rows by."""
-    assert row_size(rollouts)[0] <= shapes.cache
+    assert row_size(rollouts)[0] <= shapes.context + shapes.branch
+    assert row_size(rollouts, shared=True)[0] <= shapes.branch
 
 
 def supervised():

@@ -163,7 +163,7 @@ def test_a_batch_takes_the_smallest_bucket_that_holds_it(policy):
     large = [make_example(f"large-{i}", 2, given=9, seed=i) for i in range(2)]
     buckets = shapes_for(policy, small + large, batch_size=2, buckets=3)
     assert len(buckets) == 2
-    assert buckets[0].cache < buckets[1].cache
+    assert buckets[0].context < buckets[1].context
     assert buckets[0].slices == 4
     engine = StreamEngine(policy, Sampling(), buckets)
     assert engine.prepare(small[:2]).shapes == buckets[0]
@@ -179,13 +179,13 @@ def test_shapes_are_the_exact_need_rounded_up(policy):
     turns = [len(template.turn(example.dialogue, k, example.grids).tokens) for k in (1, 2)]
     assert bucket.context == -(-context // 32) * 32
     assert bucket.turn == -(-max(turns) // 8) * 8
-    assert bucket.cache == -(-(context + sum(turns) + 3 * (NEW_TOKENS + 1)) // 32) * 32
+    assert bucket.branch == -(-(1 + sum(turns) + 3 * (NEW_TOKENS + 1)) // 32) * 32
     assert bucket.slices == 2 * 4  # the only dialogue may come twice
 
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [("context", "context"), ("turn", "turn"), ("turns", "turns"), ("cache", "cache"),
+    [("context", "context"), ("turn", "turn"), ("turns", "turns"), ("branch", "branch"),
      ("slices", "slices")],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(policy, change, field):
@@ -199,7 +199,7 @@ def test_what_does_not_fit_is_named(policy, change, field):
 def test_frames_too_large_for_the_shape_are_named(policy):
     (bucket,) = shapes_for(policy, [make_example("square", 1)])
     wide = make_example("wide", 1, size=(56, 84))
-    engine = StreamEngine(policy, Sampling(), bucket._replace(context=200, turn=99, cache=400))
+    engine = StreamEngine(policy, Sampling(), bucket._replace(context=200, turn=99, branch=400))
     with pytest.raises(InputError, match=r"record 'wide': field 'frames': frames of \[\(4, 6\)\]"):
         engine.prepare([wide])
 

@@ -232,24 +232,26 @@ def test_group_records_are_in_order():
 
 
 def shapes(**changes):
-    fields = {"turns": 8, "new_tokens": 12, "cache": 448}
+    fields = {"turns": 8, "new_tokens": 12, "context": 224, "branch": 232}
     return SimpleNamespace(**{**fields, **changes})
 
 
 def test_row_buckets_halve_the_sampled_tokens():
     assert row_buckets(shapes(), 3) == [(384, 24), (408, 48), (456, 96)]
     assert row_buckets(shapes(), 1) == [(456, 96)]
+    assert row_buckets(shapes(), 3, shared=True) == [(160, 24), (184, 48), (232, 96)]
 
 
 def test_row_buckets_hold_a_token_of_every_turn():
     """Each of 8 turns samples at least one token: rooms of 6 and 3 would hold no row."""
     assert [a for _, a in row_buckets(shapes(new_tokens=3), 4)] == [12, 24]
-    assert row_buckets(shapes(new_tokens=1, cache=320), 3) == [(328, 8)]
+    assert row_buckets(shapes(new_tokens=1, branch=104), 3) == [(328, 8)]
 
 
 @pytest.mark.parametrize("cut", [0, 3, 8])
 def test_largest_row_bucket_holds_the_longest_rollout(cut):
     """Shown tokens, 8 full replies and a marker behind each that was cut, the last one included."""
     room = shapes()
-    shown = room.cache - 8 * 13 + 1  # the cache holds no marker behind the last turn
-    assert row_buckets(room, 3)[-1][0] >= shown + 8 * 12 + cut
+    shown = room.branch - 8 * 13
+    assert row_buckets(room, 3, shared=True)[-1][0] >= shown + 8 * 12 + cut
+    assert row_buckets(room, 3)[-1][0] >= room.context + shown + 8 * 12 + cut

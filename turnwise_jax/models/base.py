@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,21 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from turnwise_jax.models.cache import KVCache, empty_cache
-from turnwise_jax.models.decoder import Inject
+from turnwise_jax.models.decoder import Inject, Stream
 from turnwise_jax.models.layers import Build
 from turnwise_jax.models.media import Media, MediaInput
 from turnwise_jax.models.text import Text
 
 Remat = Literal["none", "dots", "full"]  # see ``scan_layers``
+
+
+class TokenRows(NamedTuple):
+    """Rows of tokens, as ``PolicyNetwork`` takes them: ``[B, T]``, positions ``[B, 3, T]``."""
+
+    tokens: jax.Array
+    positions: jax.Array
+    media_index: jax.Array | None = None
+    valid: jax.Array | None = None
 
 
 class PolicyNetwork(nnx.Module):
@@ -54,6 +63,8 @@ class PolicyNetwork(nnx.Module):
         valid: jax.Array | None = None,
         cache: KVCache | None = None,
         fresh: bool = False,
+        context: TokenRows | None = None,
+        shared: KVCache | None = None,
     ) -> tuple[jax.Array, KVCache | None]:
         """Decode a batch of token rows.
 
@@ -66,15 +77,22 @@ class PolicyNetwork(nnx.Module):
             anywhere; with one, each row's real tokens come first.
           cache: earlier turns; each row's valid tokens are appended at its own length.
           fresh: the cache is still empty, so attention skips it (a cheaper first call).
+          context: tokens that stand before the rows, decoded once for all rows that share them.
+          shared: the same as keys and values, decoded before. Of either, b rows where b divides B:
+            ``B / b`` consecutive rows share one.
 
         Returns:
           Hidden states after the final norm, ``[B, T, D]`` (undefined but finite where not valid),
           and the extended cache (None without one).
         """
-        valid = jnp.ones(tokens.shape, bool) if valid is None else valid
-        x = self._embed(tokens, media, media_index)
-        inject = _deep_features(media, media_index)
-        hidden, cache, _ = self.text(x, positions, valid, cache, fresh=fresh, inject=inject)
+        rows = TokenRows(tokens, positions, media_index, valid)
+        hidden, cache, _ = self.text.decoder(
+            self._stream(rows, media),
+            cache,
+            fresh=fresh,
+            context=None if context is None else self._stream(context, media),
+            shared=shared,
+        )
         return hidden, cache
 
     def head(self) -> jax.Array:
@@ -112,11 +130,15 @@ class PolicyNetwork(nnx.Module):
         if media is not None:
             encoded, towers = self._encode(media, every_layer=True)
             out = {**towers, "features": encoded.features}
-        valid = jnp.ones(tokens.shape, bool) if valid is None else valid
-        x = self._embed(tokens, encoded, media_index)
-        inject = _deep_features(encoded, media_index)
-        hidden, _, layers = self.text(x, positions, valid, None, inject=inject, every_layer=True)
+        rows = self._stream(TokenRows(tokens, positions, media_index, valid), encoded)
+        hidden, _, layers = self.text.decoder(rows, every_layer=True)
         return {**out, "text": layers, "hidden": hidden}
+
+    def _stream(self, rows: TokenRows, media: Media | None) -> Stream:
+        valid = jnp.ones(rows.tokens.shape, bool) if rows.valid is None else rows.valid
+        x = self._embed(rows.tokens, media, rows.media_index)
+        inject = _deep_features(media, rows.media_index)
+        return self.text.stream(x, rows.positions, valid, inject)
 
     def _embed(
         self, tokens: jax.Array, media: Media | None, media_index: jax.Array | None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from turnwise_jax.kernels.attention import Run, Visible, attend
 from turnwise_jax.models.cache import KVCache
-from turnwise_jax.models.layers import Build, Linear, RMSNorm, Run, SwiGLU, attend, scan_layers
+from turnwise_jax.models.layers import Build, Linear, RMSNorm, SwiGLU, scan_layers
 from turnwise_jax.models.rope import interleaved_axes, rotate, section_axes
 from turnwise_jax.models.sharding import brought_together, split_rows
 
@@ -57,6 +59,29 @@ class DecoderConfig:
         return kind(self.mrope_section)
 
 
+class Stream(NamedTuple):
+    """Rows of vectors on their way through the decoder.
+
+    ``x``: ``[B, T, D]``. ``table``: rotary cosines and sines ``[B, T, C/2]``. ``valid``: bool
+    ``[B, T]``; invalid keys are never seen. ``inject``: ``(layer number, its output) -> what the
+    next layer reads``.
+    """
+
+    x: jax.Array
+    table: Table
+    valid: jax.Array
+    inject: Inject | None = None
+
+    def causal(self, index: jax.Array) -> jax.Array:
+        """Which of its own keys a query sees: earlier and valid ones, ``[B, t, T]``."""
+        earlier = index[:, None] >= jnp.arange(self.valid.shape[1])[None, :]
+        return earlier[None] & self.valid[:, None, :]
+
+    def all(self, index: jax.Array) -> jax.Array:
+        """All valid keys, for queries behind them: ``[B, 1, T]``."""
+        return self.valid[:, None, :]
+
+
 class DecoderLayer(nnx.Module):
     """One layer: ``x + o(attention(norm(x)))``, then ``x + mlp(norm(x))``."""
 
@@ -79,17 +104,15 @@ class DecoderLayer(nnx.Module):
         self,
         x: jax.Array,
         table: Table,
-        causal: Callable[[jax.Array], jax.Array],
-        past: Run | None,
+        causal: Visible,
+        past: Sequence[Run],
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """Hidden states ``[B, T, D]`` -> the next ones and this layer's new ``[B, N, T, C]`` pair.
 
-        ``causal`` says which new keys a query sees, ``past`` is an older run: see ``attend``.
+        ``causal`` says which new keys a query sees, ``past`` are older runs of keys.
         """
         query, key, value = self._project(self.attn_norm(x), table)
-        new = (key, value, causal)
-        runs = [new] if past is None else [past, new]
-        mixed = attend(query, runs)
+        mixed = attend(query, [*past, Run(key, value, causal)])
         x = x + self.o(mixed.reshape(*x.shape[:2], -1))
         return x + self.mlp(self.mlp_norm(x)), (key, value)
 
@@ -116,55 +139,71 @@ class Decoder(nnx.Module):
 
     def __call__(
         self,
-        x: jax.Array,
-        table: Table,
-        valid: jax.Array,
+        rows: Stream,
         cache: KVCache | None = None,
         *,
         fresh: bool = False,
-        inject: Inject | None = None,
+        context: Stream | None = None,
+        shared: KVCache | None = None,
         every_layer: bool = False,
     ) -> tuple[jax.Array, KVCache | None, jax.Array | None]:
-        """Decode ``[B, T, D]`` causally.
+        """Decode rows causally.
 
         Args:
-          x: input vectors.
-          table: rotary cosines and sines ``[B, T, C/2]``.
-          valid: bool ``[B, T]``; invalid keys are never seen. With a cache, a prefix of each row.
-          cache: earlier keys and values; the new ones are appended to the returned cache.
+          rows: B rows. With a cache the valid ones of a row come first.
+          cache: earlier keys and values of each row; the new ones are appended to the returned
+            cache.
           fresh: the cache is empty, so it is written but not read.
-          inject: ``(layer number, its output) -> what the next layer reads``.
+          context: what stands before the rows, decoded along with them. It has b rows where b
+            divides B; ``B / b`` consecutive rows share one.
+          shared: the same, decoded before: read and not returned.
           every_layer: also return the input of each layer, ``[L, B, T, D]``.
 
-        The cache is read-only inside the layer loop and written once behind it, so a decoding step
-        never copies it.
+        The caches are read-only inside the layer loop, and the rows' one is written once behind it,
+        so a decoding step never copies them.
         """
         reads = cache is not None and not fresh
 
-        def causal(index):
-            earlier = index[:, None] >= jnp.arange(x.shape[1])[None, :]
-            return earlier[None] & valid[:, None, :]
-
-        def filled(index):
-            return (jnp.arange(cache.capacity)[None, :] < cache.length[:, None])[:, None]
-
-        def body(layer, x, inputs):
-            number, past = inputs
+        def body(layer, streams, inputs):
+            number, kept = inputs
+            past = [Run(*run, _filled(held)) for run, held in zip(kept, caches, strict=True)]
+            ahead, x = streams
+            if context is not None:
+                ahead, new = layer(split_rows(ahead), context.table, context.causal, [])
+                ahead = _injected(context.inject, number, ahead)
+                past = [Run(*new, context.all), *past]
             x = split_rows(x)
-            y, new = layer(x, table, causal, (*past, filled) if reads else None)
-            if inject is not None:
-                y = inject(number, y)
-            return y, (new if cache is not None else None, x if every_layer else None)
+            y, new = layer(x, rows.table, rows.causal, past)
+            y = _injected(rows.inject, number, y)
+            return (ahead, y), (new if cache is not None else None, x if every_layer else None)
 
         def prepare(layer):
             # Single tokens are cheaper to send round than weights.
-            return layer if x.shape[1] == 1 else brought_together(layer, STACK, self.layers.q.dtype)
+            single = rows.x.shape[1] == 1
+            return layer if single else brought_together(layer, STACK, self.layers.q.dtype)
 
-        past = (cache.k, cache.v) if reads else None
+        caches = [*([shared] if shared is not None else []), *([cache] if reads else [])]
         numbers = jnp.arange(self.layers.config.num_hidden_layers)
-        x, (new, inputs) = scan_layers(
-            self.layers, body, x, (numbers, past), remat=self.remat, prepare=prepare
+        begin = (None if context is None else context.x, rows.x)
+        (_, x), (new, inputs) = scan_layers(
+            self.layers,
+            body,
+            begin,
+            (numbers, [(held.k, held.v) for held in caches]),
+            remat=self.remat,
+            prepare=prepare,
         )
         if cache is not None:
-            cache = cache.append(*new, jnp.sum(valid, axis=1, dtype=jnp.int32))
+            cache = cache.append(*new, jnp.sum(rows.valid, axis=1, dtype=jnp.int32))
         return self.norm(x), cache, inputs
+
+
+def _filled(cache: KVCache) -> Visible:
+    def visible(index: jax.Array) -> jax.Array:
+        return (jnp.arange(cache.capacity)[None, :] < cache.length[:, None])[:, None]
+
+    return visible
+
+
+def _injected(inject: Inject | None, number: jax.Array, x: jax.Array) -> jax.Array:
+    return x if inject is None else inject(number, x)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from turnwise_jax.models.layers import QUERY_BLOCK
+from turnwise_jax.kernels.attention import QUERY_BLOCK
 from turnwise_jax.models.lora import is_adapter
 from turnwise_jax.models.params import Path, named
 
@@ -83,6 +83,19 @@ def media_use(config: Any, media: Any) -> Use:
     if media.audio is not None:
         use = use._replace(sounds=media.audio.mel.shape[0])
     return use
+
+
+def rows_use(batch: Any) -> list[tuple[int, Use]]:
+    """(tokens of a row, use) of a batch's rows and, if they share any, of their contexts."""
+    rows, length = batch.tokens_NT.shape
+    actions = batch.action_pos_NA.shape[1]
+    if batch.context is None:
+        return [(length, Use(rows * length, rows * length**2, rows * actions))]
+    contexts, shared = batch.context.tokens.shape
+    return [
+        (shared, Use(contexts * shared, contexts * shared**2)),
+        (length, Use(rows * length, rows * length * (shared + length), rows * actions)),
+    ]
 
 
 def work(config: Any, params: Any, use: Use, *, passes: Passes = ONCE, itemsize: int = 2) -> Work:

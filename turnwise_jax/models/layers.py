@@ -1,4 +1,4 @@
-"""Building blocks shared by the model families: projections, norms, attention, the layer scan.
+"""Building blocks shared by the model families: projections, norms, the layer scan.
 
 Parameters live in ``param_dtype`` (float32 masters by default); every block casts them to the
 compute ``dtype`` where they are used. A block built with ``stack=(L,)`` carries a leading layer
@@ -7,8 +7,7 @@ axis on each parameter and is applied, one layer at a time, inside :func:`scan_l
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,9 +16,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-MASKED = -1e30  # finite, so that a query without a visible key stays finite
 REMAT = ("none", "dots", "full")  # what the backward pass recomputes of a layer
-QUERY_BLOCK = 512  # queries that attend at a time; bounds the float32 [T, S] scores
 
 Carry = TypeVar("Carry")
 
@@ -140,65 +137,6 @@ class Embedding(nnx.Module):
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         return jnp.take(self.embedding[...], tokens, axis=0, mode="clip").astype(self.dtype)
-
-
-Run = tuple[jax.Array, jax.Array, Callable[[jax.Array], jax.Array]]
-
-
-def attend(query: jax.Array, runs: Sequence[Run]) -> jax.Array:
-    """Grouped-query attention with one float32 softmax over several runs of keys.
-
-    Args:
-      query: ``[B, T, N, G, C]``, N key-value heads of G query heads each, not yet scaled.
-      runs: ``(key [B, N, S, C], value [B, N, S, C], visible)``, where ``visible(index)`` says for
-        queries ``index`` ``[t]`` which keys they see, bool ``[B, t or 1, S]``. A query that sees no
-        key gets some finite value.
-
-    Returns:
-      ``[B, T, N, G, C]`` in the query's dtype. Above ``QUERY_BLOCK`` queries attend in blocks, each
-      recomputed in the backward pass, so that memory does not grow with ``T * S``.
-    """
-    query = query * jnp.asarray(query.shape[-1] ** -0.5, query.dtype)
-    length = query.shape[1]
-    if length <= QUERY_BLOCK:
-        return _attend_block(query, jnp.arange(length), runs)
-    blocks = -(-length // QUERY_BLOCK)
-    padded = jnp.pad(query, ((0, 0), (0, blocks * QUERY_BLOCK - length), *((0, 0),) * 3))
-    split = jnp.moveaxis(padded.reshape(-1, blocks, QUERY_BLOCK, *query.shape[2:]), 1, 0)
-    index = jnp.arange(blocks * QUERY_BLOCK).reshape(blocks, QUERY_BLOCK)
-
-    @jax.checkpoint
-    def block(inputs):
-        return _attend_block(*inputs, runs)
-
-    mixed = jnp.moveaxis(jax.lax.map(block, (split, index)), 0, 1)
-    return mixed.reshape(padded.shape)[:, :length]
-
-
-def _attend_block(query: jax.Array, index: jax.Array, runs: Sequence[Run]) -> jax.Array:
-    """Rows of one key-value head are its T x G queries, so that both products are plain matmuls."""
-    batch, length, heads, group, width = query.shape
-    rows = jnp.moveaxis(query, 2, 1).reshape(batch, heads, length * group, width)
-    scores = []
-    for key, _, visible in runs:
-        score = jnp.einsum("bnrc,bnsc->bnrs", rows, key, preferred_element_type=jnp.float32)
-        score = score.reshape(batch, heads, length, group, -1)
-        score = jnp.where(visible(index)[:, None, :, None, :], score, MASKED)
-        scores.append(score.reshape(batch, heads, length * group, -1))
-    peaks = [jnp.max(score, axis=-1, keepdims=True) for score in scores]
-    peak = jax.lax.stop_gradient(functools.reduce(jnp.maximum, peaks))
-    total, mixed = 0.0, 0.0
-    for score, (_, value, _) in zip(scores, runs, strict=True):
-        weight = jnp.exp(score - peak)
-        total += jnp.sum(weight, axis=-1, keepdims=True)
-        mixed += jnp.einsum(
-            "bnrs,bnsc->bnrc",
-            weight.astype(query.dtype),
-            value,
-            preferred_element_type=jnp.float32,
-        )
-    mixed = (mixed / total).astype(query.dtype)
-    return jnp.moveaxis(mixed.reshape(batch, heads, length, group, width), 1, 2)
 
 
 def scan_layers(

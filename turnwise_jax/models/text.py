@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from turnwise_jax.models.cache import KVCache
-from turnwise_jax.models.decoder import Decoder, DecoderConfig, Inject
+from turnwise_jax.models.decoder import Decoder, DecoderConfig, Inject, Stream
 from turnwise_jax.models.layers import Build, Embedding, Linear
 from turnwise_jax.models.rope import multi_axis_table
 
@@ -21,22 +20,12 @@ class Text(nnx.Module):
         self.decoder = Decoder(build, text, remat=remat)
         self.head = None if tied else Linear(build, text.hidden_size, text.vocab_size)
 
-    def __call__(
-        self,
-        x: jax.Array,
-        positions: jax.Array,
-        valid: jax.Array,
-        cache: KVCache | None,
-        *,
-        fresh: bool = False,
-        inject: Inject | None = None,
-        every_layer: bool = False,
-    ) -> tuple[jax.Array, KVCache | None, jax.Array | None]:
-        """Vectors ``[B, T, D]`` at positions ``[B, 3, T]``; see :class:`Decoder`."""
+    def stream(
+        self, x: jax.Array, positions: jax.Array, valid: jax.Array, inject: Inject | None = None
+    ) -> Stream:
+        """Vectors ``[B, T, D]`` at positions ``[B, 3, T]``, ready for the decoder."""
         table = multi_axis_table(positions, self.config.rope_axes, self.config.rope_theta)
-        return self.decoder(
-            x, table, valid, cache, fresh=fresh, inject=inject, every_layer=every_layer
-        )
+        return Stream(x, table, valid, inject)
 
     def head_kernel(self) -> jax.Array:
         """``[D, V]``, in the stored dtype."""

@@ -1,6 +1,7 @@
 """The device side of a rollout: prefill the context once, then one call per decision turn.
 
-A dialogue lives in the KV cache from its first token to its last. Between turns the newest token
+A prompt's context lives in one KV cache that its rollouts share, what follows in caches of their
+own. Between turns the newest token
 (the end marker, or the last token of a cut turn and the marker inserted after it) is *pending*: it
 is not in the cache yet and goes there at the head of the next turn's prefill, so that closing a
 turn costs no decoding step of its own.
@@ -99,8 +100,8 @@ def begin(
     group_size: int,
     capacity: int,
     copies: int = 1,
-) -> State:
-    """Prefills each prompt's context once and copies it for the prompt's G rollouts.
+) -> tuple[KVCache, State]:
+    """Prefills each prompt's context once, for all of its G rollouts.
 
     The last context token stays pending, so that the first turn is a turn like any other. Where
     there are fewer prompts than devices to share them, each comes ``copies`` times in a row and
@@ -111,25 +112,28 @@ def begin(
       context: what precedes the first decision, at least one token.
       seed, step, prompt: uint32 scalars and ``[B]``: the randomness of the rollouts.
       group_size: G.
-      capacity: cache slots of a rollout.
+      capacity: cache slots of a rollout's own.
       copies: how often each prompt comes; divides G.
+
+    Returns:
+      The contexts' cache, a row for each prompt (or copy of it), and the state of every rollout.
     """
     model = nnx.merge(graphdef, params)
     batch, width = context.tokens.shape
     share = group_size // copies
     last = (context.length - 1)[:, None]
-    _, cache = model(
+    _, shared = model(
         context.tokens,
         context.positions,
         media=media,
         media_index=None if media is None else context.media_index,
         valid=jnp.arange(width)[None] < last,
-        cache=model.init_cache(batch, capacity),
+        cache=model.init_cache(batch, width),
         fresh=True,
     )
     pending = jnp.take_along_axis(context.tokens, last, axis=1)
-    return State(
-        cache=cache.repeat(share),
+    return shared, State(
+        cache=model.init_cache(batch * share, capacity),
         pending=jnp.repeat(jnp.pad(pending, ((0, 0), (0, PENDING - 1))), share, axis=0),
         pending_length=jnp.ones(batch * share, jnp.int32),
         position=jnp.repeat(context.span - 1, share),
@@ -142,6 +146,7 @@ def take_turn(
     params: nnx.State,
     media: Any,
     allowed: Array,
+    shared: KVCache,
     state: State,
     chunk: Chunk,
     active: Array,
@@ -152,6 +157,7 @@ def take_turn(
     """Shows a turn to every rollout and samples the replies.
 
     Args:
+      shared: the contexts' cache.
       allowed: bool ``[V]``, ids that may be sampled.
       chunk: the user turn; of length 0 for the first one, which ends the context.
       active: bool ``[B]``, prompts (or copies of them) that have this turn. The others' rows stay
@@ -160,14 +166,14 @@ def take_turn(
     model = nnx.merge(graphdef, params)
     group_size = state.position.shape[0] // active.shape[0]
     chunk, active = jax.tree.map(lambda x: jnp.repeat(x, group_size, axis=0), (chunk, active))
-    hidden, cache, position = _show(model, media, state, chunk, active)
+    hidden, cache, position = _show(model, media, shared, state, chunk, active)
     keys = fold_in(state.key, state.turn)
-    cache, output = _reply(model, cache, hidden, position, active, allowed, keys, rule)
+    cache, output = _reply(model, shared, cache, hidden, position, active, allowed, keys, rule)
     return _close(state, cache, output, position, active, rule.marker), output
 
 
 def _show(
-    model: Any, media: Any, state: State, chunk: Chunk, active: Array
+    model: Any, media: Any, shared: KVCache, state: State, chunk: Chunk, active: Array
 ) -> tuple[Array, KVCache, Array]:
     """Prefills [pending | chunk] of every row.
 
@@ -196,6 +202,7 @@ def _show(
         media_index=None if media is None else jnp.where(is_old, -1, media_index),
         valid=(column < end) & active[:, None],
         cache=state.cache,
+        shared=shared,
     )
     last = jnp.take_along_axis(hidden, (end - 1)[..., None], axis=1)[:, 0]
     return last, cache, state.position + state.pending_length + chunk.span
@@ -203,6 +210,7 @@ def _show(
 
 def _reply(
     model: Any,
+    shared: KVCache,
     cache: KVCache,
     hidden: Array,
     position: Array,
@@ -236,7 +244,7 @@ def _reply(
         newest = jnp.take(output.tokens, number - 1, axis=1)[:, None]
         where = jnp.broadcast_to((position + number - 1)[:, None, None], (rows, 3, 1))
         speaking = output.truncated
-        hidden, cache = model(newest, where, valid=speaking[:, None], cache=cache)
+        hidden, cache = model(newest, where, valid=speaking[:, None], cache=cache, shared=shared)
         return number + 1, cache, pick(hidden[:, 0], number, speaking, output)
 
     nothing = TurnOutput(

@@ -63,12 +63,16 @@ class Placement:
         """Those of them that belong to this process."""
         return self.row_parts // self.processes
 
-    def copies(self, prompts: int) -> int:
+    def copies(self, prompts: int, splits: int = 1) -> int:
         """How often each of this process's prompts is repeated so that all parts get as many.
 
         Divides the group size wherever the parts share the rows, ``prompts * group_size``, evenly.
+
+        Args:
+          splits: how many times every device's part is split once more.
         """
-        return self.own_row_parts // math.gcd(prompts, self.own_row_parts)
+        parts = self.own_row_parts * splits
+        return parts // math.gcd(prompts, parts)
 
     def settled(self, params: Any) -> Any:
         """Parameters bound to the device if there is but one; on a mesh they already are.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -83,9 +83,9 @@ def prompt_batch(
     return batch
 
 
-def empty_batch(policy: Policy, shapes: Shapes) -> PromptBatch:
-    """A batch of this shape in which no prompt has a turn."""
-    return _blank([], policy, shapes)[0]
+def empty_batch(policy: Policy, shapes: Shapes, *, count: int = 0) -> PromptBatch:
+    """A batch of this shape in which no prompt has a turn; ``count`` of them have a name."""
+    return replace(_blank([], policy, shapes)[0], ids=("",) * count)
 
 
 def _blank(

@@ -14,8 +14,9 @@ import numpy as np
 from turnwise_jax.data.chat import Row
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.base import TokenRows
 from turnwise_jax.rollout.policy import Policy
-from turnwise_jax.rollout.prompts import First, media_batch, piece_media_index
+from turnwise_jax.rollout.prompts import First, PromptBatch, media_batch, piece_media_index
 from turnwise_jax.rollout.shapes import RowNeed, RowShapes, choose
 from turnwise_jax.rollout.stream import Rollouts
 
@@ -59,17 +60,18 @@ class TrainRows(NamedTuple):
         )
 
 
-def row_size(rollouts: Rollouts) -> tuple[int, int]:
+def row_size(rollouts: Rollouts, *, shared: bool = False) -> tuple[int, int]:
     """Room that :func:`train_rows` needs: tokens of the longest row, actions of the busiest."""
     prompts = rollouts.prompts
     count = len(rollouts.ids)
-    shown_B = prompts.context.length[:count] + prompts.turns.length[:, :count].sum(axis=0)
+    context_B = 1 if shared else prompts.context.length[:count]
+    shown_B = context_B + prompts.turns.length[:, :count].sum(axis=0)
     sampled_BG = rollouts.length.sum(axis=2)
     markers_BG = rollouts.truncated.sum(axis=2)
     return int((shown_B[:, None] + sampled_BG + markers_BG).max()), int(sampled_BG.max())
 
 
-def train_rows(rollouts: Rollouts, *, length: int, actions: int) -> TrainRows:
+def train_rows(rollouts: Rollouts, *, length: int, actions: int, shared: bool = False) -> TrainRows:
     """The rows of all rollouts, N = B x G in (b, g) order.
 
     Loss tokens are exactly the sampled ids. The marker inserted after a cut turn is in the row but
@@ -79,8 +81,10 @@ def train_rows(rollouts: Rollouts, *, length: int, actions: int) -> TrainRows:
       rollouts: finished rollouts.
       length: T, at least :func:`row_size`'s.
       actions: A, likewise.
+      shared: rows begin with their context's last token, which predicts the first action; the
+        rest of it stands once, in :func:`context_rows`.
     """
-    needed = row_size(rollouts)
+    needed = row_size(rollouts, shared=shared)
     if needed[0] > length or needed[1] > actions:
         raise InputError(
             f"rows need {needed[0]} tokens and {needed[1]} actions, there is room for "
@@ -90,19 +94,40 @@ def train_rows(rollouts: Rollouts, *, length: int, actions: int) -> TrainRows:
     rows = TrainRows.empty(count * group_size, length, actions)
     for b in range(count):
         for g in range(group_size):
-            _write_rollout(rows, b * group_size + g, rollouts, b, g)
+            _write_rollout(rows, b * group_size + g, rollouts, b, g, shared)
     return rows
 
 
-def _write_rollout(rows: TrainRows, n: int, rollouts: Rollouts, b: int, g: int) -> None:
+def context_rows(prompts: PromptBatch, *, copies: int = 1) -> TokenRows:
+    """What the rollouts of each prompt have in common, ``[B x copies, C]``: all but the context's
+    last token.
+
+    Args:
+      copies: how often each prompt comes in a row.
+    """
+    context, count = prompts.context, len(prompts.ids)
+    rows = TokenRows(
+        tokens=context.tokens[:count],
+        positions=context.positions[:count],
+        media_index=context.media_index[:count],
+        valid=np.arange(context.tokens.shape[1]) < context.length[:count, None] - 1,
+    )
+    return TokenRows(*(np.repeat(array, copies, axis=0) for array in rows))
+
+
+def _write_rollout(
+    rows: TrainRows, n: int, rollouts: Rollouts, b: int, g: int, shared: bool
+) -> None:
     """Context, reply 0, turn 1, reply 1, ... of one rollout into row n."""
     prompts = rollouts.prompts
     context = prompts.context
-    at = int(context.length[b])
+    end = int(context.length[b])
+    own = slice(end - 1 if shared else 0, end)
+    at = own.stop - own.start
     next_position = int(context.span[b])
-    rows.tokens[n, :at] = context.tokens[b, :at]
-    rows.positions[n, :, :at] = context.positions[b, :, :at]
-    rows.media_index[n, :at] = context.media_index[b, :at]
+    rows.tokens[n, :at] = context.tokens[b, own]
+    rows.positions[n, :, :at] = context.positions[b, :, own]
+    rows.media_index[n, :at] = context.media_index[b, own]
     action = 0
     for k in range(int(rollouts.turn_mask[b].sum())):
         end = at + int(prompts.turns.length[k, b])

@@ -24,7 +24,7 @@ class RolloutNeed(NamedTuple):
     context: int
     turn: int
     turns: int
-    cache: int
+    branch: int
     slices: int
     sounds: int
 
@@ -32,12 +32,12 @@ class RolloutNeed(NamedTuple):
     def of(cls, lengths: Lengths, slices: int, sounds: int, new_tokens: int) -> RolloutNeed:
         """From exact token counts.
 
-        A finished rollout is its context, the later user turns and, per decision, ``new_tokens``
-        sampled tokens and a marker.
+        Of a finished rollout its own are the context's last token, the later user turns and, per
+        decision, ``new_tokens`` sampled tokens and a marker.
         """
         turns = 1 + len(lengths.turns)
-        cache = lengths.context + sum(lengths.turns) + turns * (new_tokens + 1)
-        return cls(lengths.context, max(lengths.turns, default=1), turns, cache, slices, sounds)
+        branch = 1 + sum(lengths.turns) + turns * (new_tokens + 1)
+        return cls(lengths.context, max(lengths.turns, default=1), turns, branch, slices, sounds)
 
 
 class Shapes(NamedTuple):
@@ -46,10 +46,11 @@ class Shapes(NamedTuple):
     ``batch``: B prompts; a smaller batch is padded with prompts that take no turn. ``context``:
     most tokens before the first decision. ``turn``: most tokens of a later user turn. ``turns``: K,
     most decisions. ``new_tokens``: L, most sampled tokens of a turn, the end marker included.
-    ``cache``: slots of one rollout over all its turns. ``slices``: most vision slices of all
-    prompts together, ``sounds``: most audio slices, 0 where there are none. ``slots``: room of one
-    vision slice, from the model family's ``slots_for``; None without any. ``part``, ``parts``:
-    which of several such batches this is, laid end to end: media count from the first.
+    ``branch``: most tokens of one rollout over all its turns, from the context's last token on.
+    ``slices``: most vision slices of all prompts together, ``sounds``: most audio slices, 0 where
+    there are none. ``slots``: room of one vision slice, from the model family's ``slots_for``; None
+    without any. ``part``, ``parts``: which of several such batches this is, laid end to end: media
+    count from the first.
     """
 
     batch: int
@@ -57,7 +58,7 @@ class Shapes(NamedTuple):
     turn: int
     turns: int
     new_tokens: int
-    cache: int
+    branch: int
     slices: int
     slots: Any
     sounds: int = 0
@@ -78,7 +79,7 @@ class Shapes(NamedTuple):
     ) -> tuple[Shapes, ...]:
         """Buckets for batches of ``batch_size`` of these dialogues, the smallest first.
 
-        The largest holds any batch. Each further one holds contexts and caches of half the size of
+        The largest holds any batch. Each further one holds contexts of half the size of
         the one before; it is left out when it holds less than one batch of these dialogues.
 
         Args:
@@ -99,7 +100,7 @@ class Shapes(NamedTuple):
                 turn=_round_up(room.turn, TURN_MULTIPLE),
                 turns=room.turns,
                 new_tokens=new_tokens,
-                cache=_round_up(room.cache, TOKEN_MULTIPLE),
+                branch=_round_up(room.branch, TOKEN_MULTIPLE),
                 slices=room.slices,
                 slots=slots,
                 sounds=room.sounds,

@@ -99,7 +99,7 @@ class StreamEngine:
         self._begin = jax.jit(
             partial(traced_on(self.placement.mesh, begin), graphdef=graphdef),
             static_argnames=("group_size", "capacity", "copies"),
-            out_shardings=state,
+            out_shardings=(state.cache, state),
         )
         self._turn = jax.jit(
             partial(traced_on(self.placement.mesh, take_turn), graphdef=graphdef),
@@ -121,8 +121,8 @@ class StreamEngine:
         params = self.placement.settled(params)
         for shapes in self.buckets:
             prompts = empty_batch(self.policy, shapes)
-            media, state = self._start(params, prompts, group_size, 0, 0)
-            jax.block_until_ready(self._advance(params, media, state, prompts, 0))
+            *shown, state = self._start(params, prompts, group_size, 0, 0)
+            jax.block_until_ready(self._advance(params, shown, state, prompts, 0))
 
     def lowerings(
         self, params: nnx.State, prompts: PromptBatch, *, group_size: int
@@ -143,17 +143,18 @@ class StreamEngine:
         zero = np.uint32(0)
         options = {
             "group_size": group_size,
-            "capacity": prompts.shapes.cache,
+            "capacity": prompts.shapes.branch,
             "copies": self.placement.copies(prompts.shapes.batch),
         }
         begin_ = self._begin.lower(params, media, context, zero, zero, prompt, **options)
         yield "begin", begin_
-        state = jax.tree.map(placed, begin_.out_info, _state_shardings(self.placement))
+        places = _state_shardings(self.placement)
+        shared, state = jax.tree.map(placed, begin_.out_info, (places.cache, places))
         chunk, active = place(self._copied((prompts.turn(0), prompts.turn_mask[:, 0])))
         rule = self._rule(prompts)
         yield (
             "turn",
-            self._turn.lower(params, media, self._allowed, state, chunk, active, rule=rule),
+            self._turn.lower(params, media, self._allowed, shared, state, chunk, active, rule=rule),
         )
 
     def rollout(
@@ -213,24 +214,26 @@ class StreamEngine:
     ) -> Iterator[tuple[int, TurnOutput]]:
         """Turn by turn; nothing here waits for the device."""
         params = self.placement.settled(params)
-        media, state = self._start(params, prompts, group_size, seed, step)
+        *shown, state = self._start(params, prompts, group_size, seed, step)
         for k in range(depth):
-            state, out = self._advance(params, media, state, prompts, k)
+            state, out = self._advance(params, shown, state, prompts, k)
             yield k, out
 
     def _advance(
-        self, params: nnx.State, media: Any, state: State, prompts: PromptBatch, k: int
+        self, params: nnx.State, shown: Sequence[Any], state: State, prompts: PromptBatch, k: int
     ) -> tuple[State, TurnOutput]:
         rule = self._rule(prompts)
         chunk, active = self._per_prompt((prompts.turn(k), prompts.turn_mask[:, k]))
-        return self._turn(params, media, self._allowed, state, chunk, active, rule=rule)
+        media, shared = shown
+        return self._turn(params, media, self._allowed, shared, state, chunk, active, rule=rule)
 
     def _rule(self, prompts: PromptBatch) -> Rule:
         return Rule(self.sampling, self.policy.vocab.im_end, prompts.shapes.new_tokens)
 
     def _start(
         self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int
-    ) -> tuple[Any, State]:
+    ) -> tuple[Any, KVCache, State]:
+        """Features of the media, the contexts' cache, and the rollouts before their first turn."""
         copies = self.placement.copies(prompts.shapes.batch)
         if group_size % copies:
             raise InputError(
@@ -242,7 +245,7 @@ class StreamEngine:
         if media is not None:
             media = self._encode(params, self.placement.split(media))
         context, prompt = self._per_prompt((prompts.context, prompts.seed))
-        state = self._begin(
+        shared, state = self._begin(
             params,
             media,
             context,
@@ -250,10 +253,10 @@ class StreamEngine:
             np.uint32(step % 2**32),
             prompt,
             group_size=group_size,
-            capacity=prompts.shapes.cache,
+            capacity=prompts.shapes.branch,
             copies=copies,
         )
-        return media, state
+        return media, shared, state
 
     def _per_prompt(self, tree: Any) -> Any:
         """Arrays with one entry per prompt, on the devices that have the prompt's rows."""

@@ -16,11 +16,12 @@ from turnwise_jax.algorithms.types import Mixture
 from turnwise_jax.data.pipeline import Example, Loader, make_loader
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.base import TokenRows
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.rewards.trajectory import Scores
 from turnwise_jax.rollout.policy import Policy
-from turnwise_jax.rollout.prompts import PromptBatch, media_batch
-from turnwise_jax.rollout.rows import TrainRows, sft_rows, train_rows
+from turnwise_jax.rollout.prompts import PromptBatch, empty_batch, media_batch
+from turnwise_jax.rollout.rows import TrainRows, context_rows, sft_rows, train_rows
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes, shared
 from turnwise_jax.rollout.stream import StreamEngine
@@ -94,6 +95,8 @@ def make_collector(
         judge_cache=cache,
         group_size=config.rollout.group_size,
         row_buckets=config.shapes.row_buckets,
+        shared_context=config.shapes.shared_context,
+        copies=layout.copies(batch_size, config.optimizer.accumulate),
         replies=config.policy.replies,
         score=partial(kind.score, settings=reward),
         blank=partial(empty, kind),
@@ -230,6 +233,8 @@ class RolloutCollector:
     judge_cache: str
     group_size: int
     row_buckets: int
+    shared_context: bool
+    copies: int
     replies: str
     score: Callable[..., Scores]
     blank: Callable[[int, int, int], Scores]
@@ -255,7 +260,14 @@ class RolloutCollector:
             depth=depth,
         )
         clock.lap("rollout")
-        said = say(rollouts, examples, self.dialogues, self.skipped, self.hosts)
+        said = say(
+            rollouts,
+            examples,
+            self.dialogues,
+            self.skipped,
+            self.hosts,
+            shared=self.shared_context,
+        )
         trajectories = trajectories_of(said, self.replies, self._count_tokens)
         scores = self.score(
             trajectories,
@@ -266,9 +278,9 @@ class RolloutCollector:
         clock.lap("judge")
         credit = self.credit(scores, step=iteration * self.inner_epochs)
         length, actions = self._row_shape(rollouts.prompts.shapes, said.room)
-        rows = train_rows(rollouts, length=length, actions=actions)
+        rows = train_rows(rollouts, length=length, actions=actions, shared=self.shared_context)
         advantage_BGK = credit.advantages[self.hosts.index :: self.hosts.count]
-        batch = self._batch(rollouts.prompts.media, rows, advantage_BGK)
+        batch = self._batch(rollouts.prompts, rows, advantage_BGK)
         clock.lap("credit")
         metrics = reward_metrics(said, scores.turns, credit, scores.stats)
         metrics["skipped_records"] = len(said.skipped)
@@ -302,12 +314,11 @@ class RolloutCollector:
         """One empty batch per pair of rollout and row bucket, for compiling ahead."""
         batches = []
         for s in self.engine.buckets:
-            media = media_batch([], self.policy, s)[0]
-            count = s.batch * self.group_size
-            for length, actions in row_buckets(s, self.row_buckets):
+            count, prompts = s.batch * self.group_size, empty_batch(self.policy, s, count=s.batch)
+            for length, actions in row_buckets(s, self.row_buckets, shared=self.shared_context):
                 rows = TrainRows.empty(count, length, actions)
                 none = np.zeros((s.batch, self.group_size, s.turns), np.float32)
-                batches.append(self._batch(media, rows, none))
+                batches.append(self._batch(prompts, rows, none))
         return batches
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
@@ -321,9 +332,14 @@ class RolloutCollector:
         rollouts = partial(self.engine.warm_up, state.params, group_size=self.group_size)
         return [rollouts, *(partial(credit, *size) for size in sorted(sizes))]
 
-    def _batch(self, media: Any, rows: TrainRows, advantage_BGK: np.ndarray) -> Batch:
+    def _batch(
+        self, prompts: PromptBatch, rows: TrainRows, advantage_BGK: np.ndarray
+    ) -> Batch:
         """Rows with their credit; the update fills in what a reference policy says of them."""
-        batch = as_batch(media, rows, advantage_BGK.reshape(len(rows.tokens), -1))
+        context = context_rows(prompts, copies=self.copies) if self.shared_context else None
+        batch = as_batch(
+            prompts.media, rows, advantage_BGK.reshape(len(rows.tokens), -1), context
+        )
         return with_reference(batch) if self.reference else batch
 
     def _count_tokens(self, text: str) -> int:
@@ -331,7 +347,7 @@ class RolloutCollector:
 
     def _row_shape(self, shapes: Shapes, needed: tuple[int, int]) -> tuple[int, int]:
         length, actions = needed
-        for room in row_buckets(shapes, self.row_buckets):
+        for room in row_buckets(shapes, self.row_buckets, shared=self.shared_context):
             if length <= room[0] and actions <= room[1]:
                 return room
         raise InputError(f"no row bucket holds {length} tokens and {actions} actions")
@@ -349,21 +365,24 @@ def common_bucket(
     return prompts, max(depths)
 
 
-def row_buckets(shapes: Shapes, count: int) -> list[tuple[int, int]]:
+def row_buckets(shapes: Shapes, count: int, *, shared: bool = False) -> list[tuple[int, int]]:
     """(T, A) for rows of these rollouts, the smallest first.
 
     The largest has room for replies of the full length at every turn, each further one for half as
-    many sampled tokens; what is shown to the policy is the same in all.
+    many sampled tokens; what is shown to the policy is the same in all. ``shared``: without the
+    context, except for its last token.
     """
     most = shapes.turns * shapes.new_tokens
-    shown = shapes.cache - most + 1  # the marker of a last cut turn is in the row, not in the cache
+    shown = shapes.branch - most + (0 if shared else shapes.context)
     sampled = [most >> halvings for halvings in range(count)]
     kept = [a for a in reversed(sampled) if a >= shapes.turns] or [most]
     return [(-(-(shown + a) // TURN_MULTIPLE) * TURN_MULTIPLE, a) for a in kept]
 
 
-def as_batch(media: Any, rows: TrainRows, advantage_NK: np.ndarray) -> Batch:
-    """Rows and advantages under the names that the training step uses."""
+def as_batch(
+    media: Any, rows: TrainRows, advantage_NK: np.ndarray, context: TokenRows | None = None
+) -> Batch:
+    """Rows, advantages and what the rows share, under the names that the training step uses."""
     return Batch(
         media=media,
         tokens_NT=rows.tokens,
@@ -377,6 +396,7 @@ def as_batch(media: Any, rows: TrainRows, advantage_NK: np.ndarray) -> Batch:
         sampler_logp_NA=rows.sampler_logp,
         old_logp_NA=np.zeros_like(rows.sampler_logp),
         advantage_NK=np.asarray(advantage_NK, np.float32),
+        context=context,
     )
 
 

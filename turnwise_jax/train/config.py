@@ -121,8 +121,9 @@ def rl_config(algorithm: str = "turnwise", reward: str = "pauc") -> ConfigDict:
         "top_p": 1.0,
         "max_new_tokens": 100,
     }
-    # Row buckets halve the sampled tokens only, rollout buckets all that precedes them.
+    # Row buckets halve the sampled tokens only, rollout buckets the context.
     config["shapes"]["rollout_buckets"] = 1
+    config["shapes"]["shared_context"] = True  # the update computes it once for all G rollouts
     config["reward"] = {"kind": reward, **_reward_kind(reward).Settings()._asdict()}
     config["judge"] = judge_fields()
     return ConfigDict(config).lock()

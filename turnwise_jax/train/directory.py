@@ -25,7 +25,7 @@ CONFIG, REPORT, EXPORT, LOCK = "config.json", "report.json", "policy", ".lock"
 # how batches and updates are computed, not which.
 RESUMABLE = (
     *("run.dir", "run.checkpoint_every", "run.keep_checkpoints", "run.export"),
-    *("policy.remat", "policy.logprob_chunk", "optimizer.accumulate"),
+    *("policy.remat", "policy.logprob_chunk", "optimizer.accumulate", "shapes.shared_context"),
     *("data.workers", "data.keep_mb", "replay.keep_mb"),
     *("mesh.data", "mesh.fsdp", "mesh.tensor"),
     *("hosts.count", "hosts.index", "hosts.coordinator", "hosts.timeout"),

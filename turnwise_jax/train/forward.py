@@ -46,7 +46,9 @@ class Forward(NamedTuple):
         Hidden states are gathered at the action positions before the head, and the head is applied
         a vocabulary block at a time: no [T, V] array exists.
         """
-        model = nnx.merge(self.graphdef, params)
+        model, context = nnx.merge(self.graphdef, params), rows.context
+        if context is not None and media is None:
+            context = context._replace(media_index=None)
         with on_mesh(self.slices.mesh if self.slices is not None else None):
             hidden_NTD, _ = model(
                 rows.tokens_NT,
@@ -54,6 +56,7 @@ class Forward(NamedTuple):
                 media=media,
                 media_index=None if media is None else rows.media_index_NT,
                 valid=rows.valid_NT,
+                context=context,
             )
         hidden_NAD = jnp.take_along_axis(hidden_NTD, rows.action_pos_NA[..., None], axis=1)
         n, a, d = hidden_NAD.shape

@@ -62,6 +62,8 @@ def say(
     dialogues: Sequence[Dialogue],
     skipped: Sequence[str],
     hosts: Hosts,
+    *,
+    shared: bool = False,
 ) -> Said:
     """Every process's rollouts, told to all of them.
 
@@ -69,6 +71,7 @@ def say(
       rollouts, examples: this process's share of the batch.
       dialogues: all records of the run, the same in every process; ``examples`` are of these.
       skipped: lines about records that this process left out.
+      shared: rows share their contexts, which matters to ``room``.
     """
     place = {id(dialogue): index for index, dialogue in enumerate(dialogues)}
     own = [
@@ -82,7 +85,9 @@ def say(
             strict=True,
         )
     ]
-    told = hosts.gather([own, row_size(rollouts), _row_tokens(rollouts), list(skipped)])
+    told = hosts.gather(
+        [own, row_size(rollouts, shared=shared), _row_tokens(rollouts), list(skipped)]
+    )
     prompts, rooms, tokens, left_out = (list(part) for part in zip(*told, strict=True))
     index, text, length, truncated, mask = zip(*hosts.dealt(prompts), strict=True)
     return Said(

@@ -13,6 +13,7 @@ from jax import Array
 
 from turnwise_jax.algorithms.types import Mixture
 from turnwise_jax.errors import InputError
+from turnwise_jax.models.base import TokenRows
 from turnwise_jax.models.lora import is_adapter
 from turnwise_jax.models.params import Path, named
 from turnwise_jax.train.optim import Optimizer
@@ -69,6 +70,7 @@ class Batch(NamedTuple):
     old_logp_NA: Array  # f32, of replayed rows, and of all with more than one inner epoch
     advantage_NK: Array  # f32; zeros for supervised rows
     mixture: Mixture | None = None  # stacked, if fresh and replayed rows share the batch
+    context: TokenRows | None = None  # [b, C], each before N / b consecutive rows
 
 
 def split_params(params: nnx.State, freeze: Sequence[str]) -> tuple[nnx.State, nnx.State]:
@@ -139,10 +141,13 @@ def split_rows(batch: Batch, parts: int) -> Batch:
     """Rows ``[N, ...]`` as ``[parts, N / parts, ...]``; the media are left out (None).
 
     Part i takes every ``parts``-th row from row i on. Rows that are split over devices in blocks
-    stay where they are, and the rollouts of one prompt fall into different parts.
+    stay where they are, and the rollouts of one prompt fall into different parts; with a context it
+    is every ``parts``-th of these, with all rows that share it.
     """
+    units = len(batch.tokens_NT if batch.context is None else batch.context.tokens)
 
     def split(x: Array) -> Array:
-        return jnp.swapaxes(x.reshape(x.shape[0] // parts, parts, *x.shape[1:]), 0, 1)
+        taken = jnp.swapaxes(x.reshape(units // parts, parts, -1, *x.shape[1:]), 0, 1)
+        return taken.reshape(parts, x.shape[0] // parts, *x.shape[1:])
 
     return jax.tree.map(split, batch._replace(media=None))

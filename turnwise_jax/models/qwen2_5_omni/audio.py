@@ -17,7 +17,8 @@ import numpy as np
 from flax import nnx
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.layers import Build, Embedding, LayerNorm, Linear, attend, scan_layers
+from turnwise_jax.kernels.attention import Run, attend
+from turnwise_jax.models.layers import Build, Embedding, LayerNorm, Linear, scan_layers
 from turnwise_jax.models.qwen2_5_omni.config import AudioConfig
 
 NORM_EPS = 1e-5
@@ -108,7 +109,7 @@ class Block(nnx.Module):
             part(y).reshape(*x.shape[:2], heads, -1) for part in (self.q, self.k, self.v)
         )
         key, value = jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2)
-        mixed = attend(query[:, :, :, None], [(key, value, lambda index: valid[:, None])])
+        mixed = attend(query[:, :, :, None], [Run(key, value, lambda index: valid[:, None])])
         x = x + self.out(mixed.reshape(x.shape))
         return x + self.fc2(jax.nn.gelu(self.fc1(self.norm2(x)), approximate=False))
 

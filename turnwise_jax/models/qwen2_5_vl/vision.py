@@ -20,14 +20,8 @@ import numpy as np
 from flax import nnx
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.layers import (
-    Build,
-    Linear,
-    RMSNorm,
-    SwiGLU,
-    attend,
-    scan_layers,
-)
+from turnwise_jax.kernels.attention import Run, attend
+from turnwise_jax.models.layers import Build, Linear, RMSNorm, SwiGLU, scan_layers
 from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.patches import Slice, check_slices, normalise, refuse_sound, slice_count
 from turnwise_jax.models.qwen2_5_vl.config import VisionConfig
@@ -235,7 +229,7 @@ def _attend_slots(
     batch = slices * windows if windowed else slices
     query, key, value = (x.reshape(batch, -1, heads, width) for x in (query, key, value))
     mask = valid.reshape(batch, 1, -1)
-    runs = [(jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2), lambda index: mask)]
+    runs = [Run(jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2), lambda index: mask)]
     return attend(query[:, :, :, None], runs).reshape(slices, windows, slots, heads, width)
 
 

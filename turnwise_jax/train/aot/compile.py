@@ -97,11 +97,11 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
     media = flops.media_use(policy.config, plan.batch.media)
     count = partial(flops.work, policy.config, policy.params, itemsize=itemsize)
 
-    rows, length = plan.batch.tokens_NT.shape
-    actions = plan.batch.action_pos_NA.shape[1]
-    text = flops.Use(tokens=rows * length, pairs=rows * length**2, heads=rows * actions)
-    passes = flops.update_passes(trained, config.policy.remat, length)
-    step = count(text, passes=passes)
+    text = flops.rows_use(plan.batch)
+    step, once = flops.Work(), flops.Work()
+    for length, use in text:
+        passes = flops.update_passes(trained, config.policy.remat, length)
+        step, once = step + count(use, passes=passes), once + count(use)
     parts = config.optimizer.accumulate
     optimizer = flops.optimizer_bytes(named(policy.params), trained)
     update = step._replace(
@@ -109,12 +109,11 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
     )
     frames = count(media, passes=passes)
     works = {"update": update + frames}
-    works["old_logprobs"] = count(text) + count(media)
+    works["old_logprobs"] = once + count(media)
     shown = plan.batch if plan.fresh is None else plan.fresh
     seen = flops.media_use(policy.config, shown.media)
     if plan.fresh is not None:
-        rows = shown.tokens_NT.shape[0]
-        own = flops.Use(tokens=rows * length, pairs=rows * length**2, heads=rows * actions)
+        ((_, own),) = flops.rows_use(shown)
         works["reference"] = count(own) + count(seen)
     if isinstance(plan.rooms, Shapes):
         works |= _rollout_works(plan, plan.rooms, count, seen)
@@ -124,12 +123,13 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
 def _rollout_works(plan: Plan, room: Shapes, count: Any, media: flops.Use) -> dict[str, flops.Work]:
     rows = room.batch * plan.config.rollout.group_size
     prompts = room.batch * plan.layout.copies(room.batch)
-    shown = PENDING + room.turn
-    prefill = flops.Use(tokens=rows * shown, pairs=rows * shown * (room.cache + shown), heads=rows)
-    token = flops.Use(tokens=rows, pairs=rows * (room.cache + 1), heads=rows)
+    shown, seen = PENDING + room.turn, room.context + room.branch
+    prefill = flops.Use(tokens=rows * shown, pairs=rows * shown * (seen + shown), heads=rows)
+    token = flops.Use(tokens=rows, pairs=rows * (seen + 1), heads=rows)
     config = plan.policy.config.text
     cached = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    reads = flops.Work(other_bytes=2.0 * cached * rows * room.cache)
+    slots = rows * room.branch + prompts * room.context  # a context is read once for its rollouts
+    reads = flops.Work(other_bytes=2.0 * cached * slots)
     decode = (count(token) + reads).times(room.new_tokens - 1)
     return {
         "encode": count(media),

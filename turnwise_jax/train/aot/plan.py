@@ -23,7 +23,7 @@ from turnwise_jax.models.lora import Lora, is_adapter
 from turnwise_jax.models.params import named, replaced
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import empty_batch, media_batch
-from turnwise_jax.rollout.rows import TrainRows
+from turnwise_jax.rollout.rows import TrainRows, context_rows
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import (
     TOKEN_MULTIPLE,
@@ -97,7 +97,7 @@ class Plan:
             reference=reference and config.algorithm.name != "avatar",
         )
         if config.algorithm.name != "avatar":
-            batch = planned_batch(config, policy, rooms)
+            batch = planned_batch(config, policy, rooms, layout)
             batch = with_reference(batch) if reference else batch
             return cls(config, layout, policy, rooms, state, batch, update)
         fresh, batch = planned_answers(config, policy, layout)
@@ -235,21 +235,30 @@ def _assumed_rooms(config: ConfigDict, policy: Policy, size: int) -> Shapes | Ro
         turn=_up(turn, TURN_MULTIPLE),
         turns=fields.turns,
         new_tokens=new,
-        cache=_up(shown + fields.turns * (new + 1), TOKEN_MULTIPLE),
+        branch=_up(1 + shown - context + fields.turns * (new + 1), TOKEN_MULTIPLE),
         **media,
     )
 
 
-def planned_batch(config: ConfigDict, policy: Policy, rooms: Shapes | RowShapes) -> Batch:
+def planned_batch(
+    config: ConfigDict, policy: Policy, rooms: Shapes | RowShapes, layout: Layout
+) -> Batch:
     """An empty batch of the largest shape that the update can meet."""
+    context = None
     if isinstance(rooms, RowShapes):
         count, length, actions = rooms.batch, rooms.length, rooms.actions
     else:
-        count = rooms.batch * config.rollout.group_size
-        length, actions = row_buckets(rooms, 1)[-1]
+        count, shared_context = (
+            rooms.batch * config.rollout.group_size,
+            config.shapes.shared_context,
+        )
+        length, actions = row_buckets(rooms, 1, shared=shared_context)[-1]
+        if shared_context:
+            copies = layout.copies(rooms.batch, config.optimizer.accumulate)
+            context = context_rows(empty_batch(policy, rooms, count=rooms.batch), copies=copies)
     rows = TrainRows.empty(count, length, actions)
     media = media_batch([], policy, rooms)[0]
-    return as_batch(media, rows, np.zeros((count, rooms.turns), np.float32))
+    return as_batch(media, rows, np.zeros((count, rooms.turns), np.float32), context)
 
 
 def planned_answers(config: ConfigDict, policy: Policy, layout: Layout) -> tuple[Batch, Batch]:

@@ -25,17 +25,25 @@ def heading(plan: Plan, chip: Chip, topology: str) -> str:
     lines = [
         f"{plan.policy.config.model_type}, {size:.2f} billion parameters, for {topology}: {devices}"
         f" devices with {chip.usable / GIB:.2f} GiB each, mesh {mesh}",
-        f"update: {rows} rows of {length} tokens, {actions} actions each, in {parts} micro-batches;"
-        f" {_media(plan)}",
+        f"update: {rows} rows of {length} tokens, {actions} actions each{_shared(plan)},"
+        f" in {parts} micro-batches; {_media(plan)}",
     ]
     if isinstance(plan.rooms, Shapes):
         room = plan.rooms
         lines.append(
             f"rollout: {room.batch} prompts x {plan.config.rollout.group_size}, context "
             f"{room.context} tokens, {room.turns} turns of {room.turn} tokens shown and up to "
-            f"{room.new_tokens} sampled, cache {room.cache} slots"
+            f"{room.new_tokens} sampled, cache {room.branch} slots a rollout"
         )
     return "\n".join(lines)
+
+
+def _shared(plan: Plan) -> str:
+    context = plan.batch.context
+    if context is None:
+        return ""
+    count, length = context.tokens.shape
+    return f" behind {count} contexts of {length} that they share"
 
 
 def _media(plan: Plan) -> str:
