@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 from flax import nnx
+from tiny import make_example
 
 from turnwise_jax.rollout.shapes import Shapes
 
@@ -20,6 +21,22 @@ def shapes_for(policy, examples, **options):
         policy,
         **options,
     )
+
+
+def make_examples(policy) -> list:
+    """Images of two sizes, videos of several lengths beside an image, a dialogue without media.
+
+    Where the policy hears: sound after an image, inside one video and not the other, and alone.
+    """
+    side, spec = 4 * policy.spec.patch_size, policy.spec
+    square, wide = (side, side), (side, side * 3 // 2)
+    videos = {"per_turn": (1, 4, 0, 2), "videos": (1, 3)}
+    after, inside = ({0: 0.33}, {1: 2.61, 2: 0.9}) if policy.template.sound else ({}, {})
+    return [
+        make_example("images", 2, seed=1, size=wide, spec=spec, sounds=after),
+        make_example("videos", 3, seed=2, size=square, spec=spec, sounds=inside, **videos),
+        make_example("words", 2, seed=3, per_turn=0, spec=spec),
+    ]
 
 
 def full_pass(policy, params, vision, tokens, positions, media_index, valid):

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rollout_checks import score, shapes_for
-from tiny import load_policy, make_checkpoint, make_example
+from rollout_checks import make_examples, score, shapes_for
+from tiny import load_policy, make_checkpoint
 
 from turnwise_jax.models.params import named
 from turnwise_jax.rollout.rows import row_size, train_rows
@@ -32,22 +32,6 @@ class Sampled(NamedTuple):
     examples: list
     made: Any
     rows: Any
-
-
-def make_examples(policy) -> list:
-    """Images of two sizes, videos of several lengths beside an image, a dialogue without media.
-
-    Where the policy hears: sound after an image, inside one video and not the other, and alone.
-    """
-    side, spec = 4 * policy.spec.patch_size, policy.spec
-    square, wide = (side, side), (side, side * 3 // 2)
-    videos = {"per_turn": (1, 4, 0, 2), "videos": (1, 3)}
-    after, inside = ({0: 0.33}, {1: 2.61, 2: 0.9}) if policy.template.sound else ({}, {})
-    return [
-        make_example("images", 2, seed=1, size=wide, spec=spec, sounds=after),
-        make_example("videos", 3, seed=2, size=square, spec=spec, sounds=inside, **videos),
-        make_example("words", 2, seed=3, per_turn=0, spec=spec),
-    ]
 
 
 @pytest.fixture(scope="module", params=OTHERS)
