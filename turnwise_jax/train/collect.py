@@ -332,14 +332,10 @@ class RolloutCollector:
         rollouts = partial(self.engine.warm_up, state.params, group_size=self.group_size)
         return [rollouts, *(partial(credit, *size) for size in sorted(sizes))]
 
-    def _batch(
-        self, prompts: PromptBatch, rows: TrainRows, advantage_BGK: np.ndarray
-    ) -> Batch:
+    def _batch(self, prompts: PromptBatch, rows: TrainRows, advantage_BGK: np.ndarray) -> Batch:
         """Rows with their credit; the update fills in what a reference policy says of them."""
         context = context_rows(prompts, copies=self.copies) if self.shared_context else None
-        batch = as_batch(
-            prompts.media, rows, advantage_BGK.reshape(len(rows.tokens), -1), context
-        )
+        batch = as_batch(prompts.media, rows, advantage_BGK.reshape(len(rows.tokens), -1), context)
         return with_reference(batch) if self.reference else batch
 
     def _count_tokens(self, text: str) -> int:
