@@ -291,7 +291,7 @@ def _engine(
         batch_size=min(decoding.batch_size, len(dialogues)),
         new_tokens=decoding.new_tokens,
         buckets=decoding.buckets,
-        halved=("cache",),
+        halved=("whole",),
     )
     return StreamEngine(policy, decoding.sampling, shapes)
 

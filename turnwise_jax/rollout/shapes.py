@@ -28,6 +28,11 @@ class RolloutNeed(NamedTuple):
     slices: int
     sounds: int
 
+    @property
+    def whole(self) -> int:
+        """Tokens of the longest finished rollout."""
+        return self.context - 1 + self.branch
+
     @classmethod
     def of(cls, lengths: Lengths, slices: int, sounds: int, new_tokens: int) -> RolloutNeed:
         """From exact token counts.
@@ -75,18 +80,18 @@ class Shapes(NamedTuple):
         batch_size: int,
         new_tokens: int,
         buckets: int = 1,
-        halved: Sequence[str] = ("context", "cache"),
+        halved: Sequence[str] = ("context", "whole"),
     ) -> tuple[Shapes, ...]:
         """Buckets for batches of ``batch_size`` of these dialogues, the smallest first.
 
-        The largest holds any batch. Each further one holds contexts of half the size of
-        the one before; it is left out when it holds less than one batch of these dialogues.
+        The largest holds any batch. Each further one holds contexts and rollouts of half the size
+        of the one before; it is left out when it holds less than one batch of these dialogues.
 
         Args:
           dialogues: with open turns.
           grids: each dialogue's vision grids, in the order of ``records.media_groups``.
-          halved: what halves: of dialogues without a given past the cache alone, as their contexts
-            are all alike.
+          halved: what halves: of dialogues without a given past the whole rollout alone, as their
+            contexts are all alike.
         """
         needs = [
             need_of(dialogue, own, policy, new_tokens)
