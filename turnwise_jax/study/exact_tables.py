@@ -47,13 +47,14 @@ def markdown(results: Mapping[str, Any]) -> str:
     parts += ["## Estimators", _EXPLAINED]
     for policy in results["policies"]:
         parts += [f"### {policy}", _quality(results, policy)]
-    parts += ["## Deviation of the credit at each decision", _decisions(results)]
-    parts += ["## Turn over shared credit by the number of windows, G = 2", _windows(results)]
-    parts += ["## What a decision weighs, relative to the average one", _weights(results)]
+    parts += ["## Deviation of the credit at each decision", decision_table(results)]
+    parts += ["## Turn over shared credit by the number of windows, G = 2", window_table(results)]
+    parts += ["## What a decision weighs, relative to the average one", weight_table(results)]
     parts += ["## What an update does to silence", _directions(results)]
-    parts += ["## Strength of the correction, G = 2, turn mean", _alphas(results)]
+    group = min(row["group"] for row in results["estimators"])
+    parts += [f"## Strength of the correction, G = {group}, turn mean", _alphas(results, group)]
     parts += ["## Alignment by the length of a long reply, without normalisation"]
-    parts += [_lengths(results)]
+    parts += [length_table(results)]
     parts += ["## Learning", _learning(results)]
     return "\n\n".join(parts) + "\n"
 
@@ -120,7 +121,8 @@ def _quality(results: Mapping[str, Any], policy: str) -> str:
     return _grid(head, body)
 
 
-def _decisions(results: Mapping[str, Any]) -> str:
+def decision_table(results: Mapping[str, Any]) -> str:
+    """Deviations of the credits at each decision, and the best strength."""
     names = ("shared", "turn", "critic")
     titles = {"shared": "reward", "turn": "remaining return", "critic": "reward less its value"}
     head = ["policy", "decision at", *(titles[name] for name in names), "best alpha"]
@@ -136,7 +138,8 @@ def _decisions(results: Mapping[str, Any]) -> str:
     return _grid(head, body)
 
 
-def _windows(results: Mapping[str, Any]) -> str:
+def window_table(results: Mapping[str, Any]) -> str:
+    """Turn-level over shared credit in the other problems."""
     head = ["problem", "policy", "reduction", "normalised", "noise, ratio", "cosine, ratio"]
     head += ["alignment, shared", "alignment, turn"]
     body = [
@@ -155,7 +158,8 @@ def _windows(results: Mapping[str, Any]) -> str:
     return _grid(head, body)
 
 
-def _weights(results: Mapping[str, Any]) -> str:
+def weight_table(results: Mapping[str, Any]) -> str:
+    """What decisions and choices of each kind weigh under the two means."""
     head = ["policy", "reduction", "kind", "% of decisions", "whole decision", "its choice"]
     body = [
         [
@@ -186,10 +190,9 @@ def _directions(results: Mapping[str, Any]) -> str:
     return _grid(head, body)
 
 
-def _alphas(results: Mapping[str, Any]) -> str:
+def _alphas(results: Mapping[str, Any], group: int) -> str:
     alphas = alphas_of(results)
     head = ["policy", "normalised", "", *(f"alpha {alpha:g}" for alpha in alphas)]
-    group = min(row["group"] for row in results["estimators"])
     body = []
     for policy in results["policies"]:
         for normalised in (False, True):
@@ -206,7 +209,8 @@ def alphas_of(results: Mapping[str, Any]) -> list[float]:
     return sorted({r["alpha"] for r in results["estimators"] if r["alpha"] is not None})
 
 
-def _lengths(results: Mapping[str, Any]) -> str:
+def length_table(results: Mapping[str, Any]) -> str:
+    """Alignment by the length of a long reply."""
     rows = results["lengths"]
     lengths = list(dict.fromkeys(row["long_tokens"] for row in rows))
     head = ["policy", "credit", "reduction", *(f"{length} tokens" for length in lengths)]
