@@ -119,7 +119,8 @@ def plot_sweeps(results: Mapping[str, Any]) -> Figure:
         axes.set_xlabel(
             "tokens of a long reply; dotted: shared credit", fontsize=SMALL, color=MUTED
         )
-    _keyed(figure, "Strength of the correction; length of the replies", paint)
+    title = f"Strength of the correction, groups of {group}; length of the replies"
+    _keyed(figure, title, paint)
     return figure
 
 
