@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,39 +11,29 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from turnwise_jax.algorithms.types import Mixture
 from turnwise_jax.data.pipeline import Example, Loader, make_loader
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.base import TokenRows
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.rewards.trajectory import Scores
 from turnwise_jax.rollout.policy import Policy
-from turnwise_jax.rollout.prompts import PromptBatch, empty_batch, media_batch
-from turnwise_jax.rollout.rows import TrainRows, context_rows, sft_rows, train_rows
+from turnwise_jax.rollout.prompts import PromptBatch, empty_batch
+from turnwise_jax.rollout.rows import TrainRows, context_rows, train_rows
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes, shared
 from turnwise_jax.rollout.stream import StreamEngine
+from turnwise_jax.train.batches import Clock, Collected, as_batch, with_reference
 from turnwise_jax.train.config import reward_settings
 from turnwise_jax.train.credit import Credit, credit_rule, empty
 from turnwise_jax.train.data import Data
 from turnwise_jax.train.hosts import ALONE, Hosts
 from turnwise_jax.train.mesh import Layout
+from turnwise_jax.train.padding import padding
 from turnwise_jax.train.reading import TurnClasses, trajectories_of
 from turnwise_jax.train.report import group_records, reward_metrics
 from turnwise_jax.train.sharing import SharedJudge, say, take_up
 from turnwise_jax.train.state import Batch, TrainState
-
-
-@dataclass
-class Collected:
-    """A batch, the numbers that describe it, and one log record per rollout."""
-
-    batch: Batch
-    metrics: dict[str, Any]
-    timing: dict[str, float]
-    groups: list[dict[str, Any]]
-    tokens: int
+from turnwise_jax.train.supervised import SupervisedCollector
 
 
 def make_collector(
@@ -72,6 +61,7 @@ def make_collector(
             policy,
             batch_size=batch_size,
             buckets=config.shapes.row_buckets,
+            lengths=config.shapes.row_lengths,
         )
         classes = TurnClasses(settings, config.policy.replies, policy.vocab)
         buckets = shared(rooms, *share)
@@ -83,6 +73,7 @@ def make_collector(
         batch_size=batch_size,
         new_tokens=config.rollout.max_new_tokens,
         buckets=config.shapes.rollout_buckets,
+        lengths=config.shapes.rollout_lengths,
     )
     cache = judge_cache(config, hosts)
     kind, reward = reward_settings(config)
@@ -94,7 +85,12 @@ def make_collector(
         judge=SharedJudge(make_judge({**config.judge, "cache": cache}), hosts),
         judge_cache=cache,
         group_size=config.rollout.group_size,
-        row_buckets=config.shapes.row_buckets,
+        row_rooms=partial(
+            row_buckets,
+            count=config.shapes.row_buckets,
+            shared=config.shapes.shared_context,
+            lengths=config.shapes.row_lengths,
+        ),
         shared_context=config.shapes.shared_context,
         copies=layout.copies(batch_size, config.optimizer.accumulate),
         replies=config.policy.replies,
@@ -155,72 +151,6 @@ def judge_cache(config: ConfigDict, hosts: Hosts = ALONE) -> str:
     return path if hosts.main else f"{path}.{hosts.index}"
 
 
-class SupervisedCollector:
-    """Dialogues with given replies as rows."""
-
-    def __init__(
-        self,
-        policy: Policy,
-        loader: Loader,
-        skipped: list[str],
-        buckets: Sequence[RowShapes],
-        classes: TurnClasses,
-        hosts: Hosts = ALONE,
-    ):
-        self._policy, self._loader, self._skipped = policy, loader, skipped
-        self._buckets, self._classes, self._hosts = buckets, classes, hosts
-
-    def __call__(self, state: TrainState, iteration: int) -> Collected:
-        began = time.perf_counter()
-        examples = next(self._loader)
-        waited = time.perf_counter() - began
-        made = sft_rows(examples, self._policy, self._buckets)
-        room = self._buckets.index(made[2])
-        counts = [int(made[1].action_mask.sum()), int(made[1].valid.sum())]
-        counts += self._classes.counts(examples)
-        told = self._hosts.gather([room, counts, self._skipped])
-        agreed = max(room for room, _, _ in told)
-        if agreed > room:
-            made = sft_rows(examples, self._policy, self._buckets[agreed:])
-        media, rows, shapes = made
-        trained, tokens, *turns = np.sum([counts for _, counts, _ in told], axis=0).tolist()
-        weights = self._classes.weights(examples, turns, (shapes.batch, shapes.turns))
-        batch = as_batch(media, rows, weights)
-        metrics = {
-            "trained_tokens": trained,
-            "skipped_records": len(set().union(*(skipped for _, _, skipped in told))),
-        }
-        return Collected(batch, metrics, {"data_wait": waited}, [], tokens)
-
-    def position(self) -> dict[str, Any]:
-        return {"loader": self._loader.get_state(), "skipped": self._skipped}
-
-    def memory(self) -> dict[str, np.ndarray]:
-        """Nothing but the position."""
-        return {}
-
-    def seek(
-        self, positions: list[dict[str, Any]], memory: dict[str, np.ndarray], iteration: int
-    ) -> None:
-        take_up(self._loader, self._skipped, positions, iteration, self._hosts)
-
-    def close(self) -> None:
-        self._loader.close()
-
-    def shapes(self) -> list[Batch]:
-        """One empty batch per bucket, for compiling ahead of the first step."""
-        batches = []
-        for s in self._buckets:
-            media = media_batch([], self._policy, s)[0]
-            rows = TrainRows.empty(s.batch, s.length, s.actions)
-            batches.append(as_batch(media, rows, np.zeros((s.batch, s.turns), np.float32)))
-        return batches
-
-    def programs(self, state: TrainState) -> list[Callable[[], None]]:
-        """Nothing but the update is compiled."""
-        return []
-
-
 @dataclass
 class RolloutCollector:
     """Samples, judges and credits: lines 7-23 of the TurnWise paper's Algorithm 1."""
@@ -232,7 +162,7 @@ class RolloutCollector:
     judge: Any
     judge_cache: str
     group_size: int
-    row_buckets: int
+    row_rooms: Callable[[Shapes], list[tuple[int, int]]]
     shared_context: bool
     copies: int
     replies: str
@@ -284,6 +214,7 @@ class RolloutCollector:
         clock.lap("credit")
         metrics = reward_metrics(said, scores.turns, credit, scores.stats)
         metrics["skipped_records"] = len(said.skipped)
+        metrics["padding"] = padding(batch, self.hosts, copies=self.copies)
         groups = group_records(trajectories, said.dialogues, scores.turns, credit)
         clock.lap("report")
         judged = scores.stats.total
@@ -315,7 +246,7 @@ class RolloutCollector:
         batches = []
         for s in self.engine.buckets:
             count, prompts = s.batch * self.group_size, empty_batch(self.policy, s, count=s.batch)
-            for length, actions in row_buckets(s, self.row_buckets, shared=self.shared_context):
+            for length, actions in self.row_rooms(s):
                 rows = TrainRows.empty(count, length, actions)
                 none = np.zeros((s.batch, self.group_size, s.turns), np.float32)
                 batches.append(self._batch(prompts, rows, none))
@@ -343,7 +274,7 @@ class RolloutCollector:
 
     def _row_shape(self, shapes: Shapes, needed: tuple[int, int]) -> tuple[int, int]:
         length, actions = needed
-        for room in row_buckets(shapes, self.row_buckets, shared=self.shared_context):
+        for room in self.row_rooms(shapes):
             if length <= room[0] and actions <= room[1]:
                 return room
         raise InputError(f"no row bucket holds {length} tokens and {actions} actions")
@@ -361,55 +292,29 @@ def common_bucket(
     return prompts, max(depths)
 
 
-def row_buckets(shapes: Shapes, count: int, *, shared: bool = False) -> list[tuple[int, int]]:
+def row_buckets(
+    shapes: Shapes, count: int, *, shared: bool = False, lengths: Sequence[int] = ()
+) -> list[tuple[int, int]]:
     """(T, A) for rows of these rollouts, the smallest first.
 
     The largest has room for replies of the full length at every turn, each further one for half as
     many sampled tokens; what is shown to the policy is the same in all. ``shared``: without the
-    context, except for its last token.
+    context, except for its last token. ``lengths``: instead of halvings, the sampled tokens of
+    each, in rising order.
+
+    Raises:
+      InputError: a rollout may sample more tokens than the last of ``lengths``.
     """
     most = shapes.turns * shapes.new_tokens
     shown = shapes.branch - most + (0 if shared else shapes.context)
-    sampled = [most >> halvings for halvings in range(count)]
-    kept = [a for a in reversed(sampled) if a >= shapes.turns] or [most]
-    return [(-(-(shown + a) // TURN_MULTIPLE) * TURN_MULTIPLE, a) for a in kept]
-
-
-def as_batch(
-    media: Any, rows: TrainRows, advantage_NK: np.ndarray, context: TokenRows | None = None
-) -> Batch:
-    """Rows, advantages and what the rows share, under the names that the training step uses."""
-    return Batch(
-        media=media,
-        tokens_NT=rows.tokens,
-        positions_N3T=rows.positions,
-        media_index_NT=rows.media_index,
-        valid_NT=rows.valid,
-        action_pos_NA=rows.action_pos,
-        action_target_NA=rows.action_target,
-        action_mask_NA=rows.action_mask,
-        turn_id_NA=rows.turn_id,
-        sampler_logp_NA=rows.sampler_logp,
-        old_logp_NA=np.zeros_like(rows.sampler_logp),
-        advantage_NK=np.asarray(advantage_NK, np.float32),
-        context=context,
-    )
-
-
-def with_reference(batch: Batch) -> Batch:
-    """A batch of fresh rows with room for log-probs under a reference policy."""
-    count = len(batch.tokens_NT)
-    fresh, one = np.zeros(count, bool), np.ones(count, np.float32)
-    return batch._replace(mixture=Mixture(np.zeros_like(batch.sampler_logp_NA), fresh, one, one))
-
-
-class Clock:
-    """Seconds between laps."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name], self._last = now - self._last, now
+    if lengths and lengths[-1] < most:
+        raise InputError(
+            f"ends with {lengths[-1]}, a rollout may sample {most} tokens ({shapes.turns} turns of "
+            f"{shapes.new_tokens}); add {most}",
+            field="shapes.row_lengths",
+        )
+    sampled = sorted({min(length, most) for length in lengths})
+    if not lengths:
+        halved = [most >> halvings for halvings in range(count)]
+        sampled = [a for a in reversed(halved) if a >= shapes.turns] or [most]
+    return [(-(-(shown + a) // TURN_MULTIPLE) * TURN_MULTIPLE, a) for a in sampled]

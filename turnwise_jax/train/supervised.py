@@ -1,0 +1,88 @@
+"""Batches of given replies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from turnwise_jax.data.pipeline import Loader
+from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.prompts import media_batch
+from turnwise_jax.rollout.rows import TrainRows, sft_rows
+from turnwise_jax.rollout.shapes import RowShapes
+from turnwise_jax.train.batches import Collected, as_batch
+from turnwise_jax.train.hosts import ALONE, Hosts
+from turnwise_jax.train.padding import padding
+from turnwise_jax.train.reading import TurnClasses
+from turnwise_jax.train.sharing import take_up
+from turnwise_jax.train.state import Batch, TrainState
+
+
+class SupervisedCollector:
+    """Dialogues with given replies as rows."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        loader: Loader,
+        skipped: list[str],
+        buckets: Sequence[RowShapes],
+        classes: TurnClasses,
+        hosts: Hosts = ALONE,
+    ):
+        self._policy, self._loader, self._skipped = policy, loader, skipped
+        self._buckets, self._classes, self._hosts = buckets, classes, hosts
+
+    def __call__(self, state: TrainState, iteration: int) -> Collected:
+        began = time.perf_counter()
+        examples = next(self._loader)
+        waited = time.perf_counter() - began
+        made = sft_rows(examples, self._policy, self._buckets)
+        room = self._buckets.index(made[2])
+        counts = [int(made[1].action_mask.sum()), int(made[1].valid.sum())]
+        counts += self._classes.counts(examples)
+        told = self._hosts.gather([room, counts, self._skipped])
+        agreed = max(room for room, _, _ in told)
+        if agreed > room:
+            made = sft_rows(examples, self._policy, self._buckets[agreed:])
+        media, rows, shapes = made
+        trained, tokens, *turns = np.sum([counts for _, counts, _ in told], axis=0).tolist()
+        weights = self._classes.weights(examples, turns, (shapes.batch, shapes.turns))
+        batch = as_batch(media, rows, weights)
+        metrics = {
+            "trained_tokens": trained,
+            "skipped_records": len(set().union(*(skipped for _, _, skipped in told))),
+            "padding": padding(batch, self._hosts),
+        }
+        return Collected(batch, metrics, {"data_wait": waited}, [], tokens)
+
+    def position(self) -> dict[str, Any]:
+        return {"loader": self._loader.get_state(), "skipped": self._skipped}
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """Nothing but the position."""
+        return {}
+
+    def seek(
+        self, positions: list[dict[str, Any]], memory: dict[str, np.ndarray], iteration: int
+    ) -> None:
+        take_up(self._loader, self._skipped, positions, iteration, self._hosts)
+
+    def close(self) -> None:
+        self._loader.close()
+
+    def shapes(self) -> list[Batch]:
+        """One empty batch per bucket, for compiling ahead of the first step."""
+        batches = []
+        for s in self._buckets:
+            media = media_batch([], self._policy, s)[0]
+            rows = TrainRows.empty(s.batch, s.length, s.actions)
+            batches.append(as_batch(media, rows, np.zeros((s.batch, s.turns), np.float32)))
+        return batches
+
+    def programs(self, state: TrainState) -> list[Callable[[], None]]:
+        """Nothing but the update is compiled."""
+        return []
