@@ -121,6 +121,7 @@ def test_the_command_picks_the_exact_study_by_its_problem(monkeypatch, capsys):
         ({"samples": 3}, "samples.*at least 20"),
         ({"lengths": (1,)}, "lengths.*at least 2"),
         ({"problem": {"times": (4.0, 2.0)}}, "problem.times.*increasing"),
+        ({"problems": {"odd": {"times": ()}}}, "field 'problems.odd.times': must be increasing"),
         ({"max_pairs": 100}, "problems.one_window.*too many pairs"),
     ],
 )

@@ -21,8 +21,11 @@ def exact_config() -> ConfigDict:
             "problem": dataclasses.asdict(Setting()),
             # Other problems, as what differs from `problem`; their groups of two are enumerated.
             "problems": {
-                "one_window": {"windows": ((2.0, 10.0),)},
-                "two_windows": {},
+                "one_window": {"times": (2.0, 4.0, 6.0, 8.0), "windows": ((2.0, 10.0),)},
+                "two_windows": {
+                    "times": (2.0, 4.0, 6.0, 8.0),
+                    "windows": ((2.0, 5.0), (7.0, 10.0)),
+                },
                 "three_windows": {
                     "times": (2.0, 5.0, 8.0),
                     "windows": ((2.0, 4.0), (5.0, 7.0), (8.0, 10.0)),
@@ -61,10 +64,14 @@ def setting_of(config: ConfigDict) -> Setting:
 
 def other_settings(config: ConfigDict) -> dict[str, Setting]:
     """The other problems by name; InputError for fields that make none."""
-    return {
-        name: Setting.from_dict({**config.problem.to_dict(), **changes.to_dict()})
-        for name, changes in config.problems.items()
-    }
+    found = {}
+    for name, changes in config.problems.items():
+        try:
+            found[name] = Setting.from_dict({**config.problem.to_dict(), **changes.to_dict()})
+        except InputError as error:
+            field = (error.field or "").removeprefix("problem.")
+            raise InputError(error.message, field=f"problems.{name}.{field}") from error
+    return found
 
 
 def check(config: ConfigDict) -> None:

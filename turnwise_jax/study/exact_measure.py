@@ -170,7 +170,8 @@ def window_rows(
     """Turn against shared credit in problems with other windows, groups of two, enumerated.
 
     ``noise_ratio`` and ``cosine_ratio``: turn-level over shared credit; below 1 and above 1 are to
-    turn-level credit's advantage.
+    turn-level credit's advantage. ``best_alphas``: from the second decision on, see
+    :func:`decision_rows`.
     """
     rows = []
     for problem, data in problems.items():
@@ -187,6 +188,7 @@ def window_rows(
                 for alpha in (0.0, 1.0)
             ]
             found = bench.rows(policy, logits_S, wanted, 2, samples=1, seed=0)
+            best = [row["best_alpha"] for row in decision_rows(bench, policy, logits_S)[1:]]
             for shared, turn in zip(found[::2], found[1::2], strict=True):
                 rows.append(
                     {
@@ -198,6 +200,7 @@ def window_rows(
                         "cosine_ratio": turn["cosine"] / shared["cosine"],
                         "shared_alignment": shared["alignment"],
                         "turn_alignment": turn["alignment"],
+                        "best_alphas": best,
                     }
                 )
     return rows

@@ -141,7 +141,7 @@ def decision_table(results: Mapping[str, Any]) -> str:
 def window_table(results: Mapping[str, Any]) -> str:
     """Turn-level over shared credit in the other problems."""
     head = ["problem", "policy", "reduction", "normalised", "noise, ratio", "cosine, ratio"]
-    head += ["alignment, shared", "alignment, turn"]
+    head += ["alignment, shared", "alignment, turn", "best alpha by decision"]
     body = [
         [
             row["problem"].replace("_", " "),
@@ -152,6 +152,7 @@ def window_table(results: Mapping[str, Any]) -> str:
             _n(row["cosine_ratio"], 2),
             _n(row["shared_alignment"], 3),
             _n(row["turn_alignment"], 3),
+            ", ".join(_n(alpha, 2) for alpha in row["best_alphas"]),
         ]
         for row in results["windows"]
     ]
