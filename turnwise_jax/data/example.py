@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from turnwise_jax.data.audio import SLICE_FRAMES, SoundSpec, log_mel, sound_frames
+from turnwise_jax.data.frame_cache import FrameCache
 from turnwise_jax.data.images import FrameSpec, Patches, cut, frame_grid, resize
 from turnwise_jax.data.records import Dialogue, Frame, Sound
 from turnwise_jax.data.tracks import Track
@@ -60,32 +63,35 @@ class Example:
         return sum(values.nbytes for values in (*self.patches, *self.sounds))
 
 
-def load_example(dialogue: Dialogue, spec: FrameSpec, sound: SoundSpec | None = None) -> Example:
+def load_example(
+    dialogue: Dialogue,
+    spec: FrameSpec,
+    sound: SoundSpec | None = None,
+    cache: FrameCache | None = None,
+) -> Example:
     """Decodes all frames and sounds of a dialogue, each file in one pass; cuts the frames.
 
     Args:
       sound: how sounds become mel frames; published settings if None.
+      cache: where resized frames and mel frames of earlier calls are looked for.
 
     Raises:
       InputError: names the record, the frame's or sound's place in it, the media file and, where
         it applies, the time.
     """
     resized: dict[Place, np.ndarray] = {}
-    for frames in _by_file(dialogue).values():
-        places, pictures = list(frames), _pictures(list(frames.values()))
-        for rank in _time_order(list(frames.values())):
-            with _located(dialogue, _frame_field(places[rank])):
-                index, pixels = next(pictures)
-                turn = dialogue.turns[places[index][0]]
-                count = len(turn.frames) if turn.video else None
-                resized[places[index]] = resize(pixels, spec, frames=count)
+    for (path, _), frames in _by_file(dialogue).items():
+        shown = [(frame.time, _video_length(dialogue, place)) for place, frame in frames.items()]
+        settings = {"frames": shown, "spec": _sizes(spec)}
+        make = partial(_resized, dialogue, frames, spec)
+        resized |= zip(frames, _prepared(cache, path, settings, make), strict=True)
     stacks = [_patches(dialogue, turn, resized, spec) for turn in range(len(dialogue.turns))]
     flat = [patches for stack in stacks for patches in stack]
     return Example(
         dialogue,
         tuple(p.values for p in flat),
         tuple(p.grid for p in flat),
-        _sounds(dialogue, sound or SoundSpec()),
+        _sounds(dialogue, sound or SoundSpec(), cache),
     )
 
 
@@ -115,6 +121,40 @@ def _by_file(dialogue: Dialogue) -> dict[tuple[str, bool], dict[Place, Frame]]:
     return files
 
 
+def _prepared(
+    cache: FrameCache | None,
+    path: str,
+    settings: Mapping[str, Any],
+    make: Callable[[], list[np.ndarray]],
+) -> list[np.ndarray]:
+    return make() if cache is None else cache.arrays(path, settings, make)
+
+
+def _resized(
+    dialogue: Dialogue, frames: Mapping[Place, Frame], spec: FrameSpec
+) -> list[np.ndarray]:
+    """Resized pixels uint8[h, w, 3] of frames that share one file, in their order."""
+    places, pictures = list(frames), _pictures(list(frames.values()))
+    resized: dict[Place, np.ndarray] = {}
+    for rank in _time_order(list(frames.values())):
+        with _located(dialogue, _frame_field(places[rank])):
+            index, pixels = next(pictures)
+            count = _video_length(dialogue, places[index])
+            resized[places[index]] = resize(pixels, spec, frames=count)
+    return [resized[place] for place in places]
+
+
+def _video_length(dialogue: Dialogue, place: Place) -> int | None:
+    """How many frames the video has that a frame belongs to; None for an image."""
+    turn = dialogue.turns[place[0]]
+    return len(turn.frames) if turn.video else None
+
+
+def _sizes(spec: FrameSpec) -> dict[str, Any]:
+    """What resized pixels depend on: all but the normalisation."""
+    return {name: own for name, own in asdict(spec).items() if not name.startswith("image_")}
+
+
 def _pictures(frames: list[Frame]) -> Iterator[tuple[int, np.ndarray]]:
     """(index, pixels) of frames that share one file, in the order of ``_time_order``."""
     if frames[0].time is not None:
@@ -142,22 +182,36 @@ def _patches(
     return [cut(np.stack(frames), spec, video=True)]
 
 
-def _sounds(dialogue: Dialogue, spec: SoundSpec) -> tuple[np.ndarray, ...]:
+def _sounds(
+    dialogue: Dialogue, spec: SoundSpec, cache: FrameCache | None
+) -> tuple[np.ndarray, ...]:
     """Log-mel frames of each turn that has a sound, each file in one pass."""
-    files: dict[str, list[tuple[int, Sound]]] = {}
+    files: dict[str, dict[int, Sound]] = {}
     for number, turn in enumerate(dialogue.turns):
         if turn.audio is not None:
-            files.setdefault(turn.audio.path, []).append((number, turn.audio))
+            files.setdefault(turn.audio.path, {})[number] = turn.audio
     heard: dict[int, np.ndarray] = {}
     for path, sounds in files.items():
-        with ExitStack() as stack:
-            track: Track | None = None
-            for number, sound in sorted(sounds, key=lambda entry: entry[1].start):
-                with _located(dialogue, f"turns[{number}].audio"):
-                    sound_frames(sound, spec)
-                    track = track or stack.enter_context(Track(path))
-                    heard[number] = log_mel(track.read(sound.start, sound.end, spec.rate), spec)
+        played = [(sound.start, sound.end) for sound in sounds.values()]
+        make = partial(_heard, dialogue, path, sounds, spec)
+        settings = {"sounds": played, "spec": asdict(spec)}
+        heard |= zip(sounds, _prepared(cache, path, settings, make), strict=True)
     return tuple(heard[number] for number in sorted(heard))
+
+
+def _heard(
+    dialogue: Dialogue, path: str, sounds: Mapping[int, Sound], spec: SoundSpec
+) -> list[np.ndarray]:
+    """Log-mel frames of sounds of one file, by turn, in their order."""
+    heard: dict[int, np.ndarray] = {}
+    with ExitStack() as stack:
+        track: Track | None = None
+        for number, sound in sorted(sounds.items(), key=lambda entry: entry[1].start):
+            with _located(dialogue, f"turns[{number}].audio"):
+                sound_frames(sound, spec)
+                track = track or stack.enter_context(Track(path))
+                heard[number] = log_mel(track.read(sound.start, sound.end, spec.rate), spec)
+    return [heard[number] for number in sounds]
 
 
 def _size(frame: Frame) -> tuple[int, int]:

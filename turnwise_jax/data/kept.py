@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from turnwise_jax.data.audio import SoundSpec
 from turnwise_jax.data.example import Example, load_example
+from turnwise_jax.data.frame_cache import FrameCache
 from turnwise_jax.data.images import FrameSpec
 from turnwise_jax.data.records import Dialogue
 
@@ -20,6 +21,7 @@ class KeptExamples:
       dialogues: by name.
       spec, sound: how frames and sounds are prepared, see ``load_example``.
       room: bytes.
+      cache: prepared frames and sounds on disk, for what is decoded again.
     """
 
     def __init__(
@@ -28,8 +30,9 @@ class KeptExamples:
         spec: FrameSpec,
         sound: SoundSpec | None,
         room: int,
+        cache: FrameCache | None = None,
     ):
-        self._dialogues, self._spec, self._sound, self._room = dialogues, spec, sound, room
+        self._dialogues, self._how, self._room = dialogues, (spec, sound, cache), room
         self._kept: OrderedDict[str, Example] = OrderedDict()
         self.nbytes = 0
 
@@ -45,7 +48,7 @@ class KeptExamples:
         if name in self._kept:
             self._kept.move_to_end(name)
             return self._kept[name]
-        example = load_example(self._dialogues[name], self._spec, self._sound)
+        example = load_example(self._dialogues[name], *self._how)
         self.add(example)
         return example
 

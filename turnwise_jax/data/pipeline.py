@@ -17,6 +17,7 @@ import numpy as np
 
 from turnwise_jax.data.audio import SoundSpec
 from turnwise_jax.data.example import Example, Grid, load_example, probe_grids
+from turnwise_jax.data.frame_cache import FrameCache
 from turnwise_jax.data.images import FrameSpec
 from turnwise_jax.data.load import check_on_bad_record
 from turnwise_jax.data.records import Dialogue
@@ -127,6 +128,7 @@ def make_loader(
     on_bad_record: str = "raise",
     skipped: list[str] | None = None,
     keep_bytes: int = 0,
+    cache: FrameCache | None = None,
 ) -> Loader:
     """Batches of examples for training.
 
@@ -144,6 +146,7 @@ def make_loader(
       on_bad_record: "raise" or "skip".
       skipped: under "skip" each bad record's line is appended here once, when its turn comes.
       keep_bytes: memory for decoded examples: those that fit are not decoded again in later passes.
+      cache: prepared frames and sounds on disk, see ``load_example``; None: decode.
 
     Raises:
       InputError: settings that cannot work, or fewer dialogues than one global batch.
@@ -170,7 +173,7 @@ def make_loader(
     if shuffle:
         order = order.shuffle(seed=_spread(seed))
     shard = order[: per_epoch * whole][process_index::process_count]
-    read = shard.repeat().map(_Reader(dialogues, spec, sound, keep_bytes))
+    read = shard.repeat().map(_Reader(dialogues, spec, sound, keep_bytes, cache))
     ahead = max(workers, batch_size) if workers else 0
     options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=ahead)
     loader = Loader(
@@ -207,8 +210,9 @@ class _Reader:
         spec: FrameSpec,
         sound: SoundSpec | None,
         room: int,
+        cache: FrameCache | None,
     ):
-        self._dialogues, self._spec, self._sound = dialogues, spec, sound
+        self._dialogues, self._how = dialogues, (spec, sound, cache)
         self._kept: dict[int, Example] = {}
         self._room = room
         self._lock = threading.Lock()
@@ -217,7 +221,7 @@ class _Reader:
         if index in self._kept:
             return self._kept[index]
         try:
-            example = load_example(self._dialogues[index], self._spec, self._sound)
+            example = load_example(self._dialogues[index], *self._how)
         except InputError as error:
             return error
         with self._lock:
