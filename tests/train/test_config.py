@@ -58,6 +58,8 @@ IMPOSSIBLE = [
     ("data.source", "imagenet"), ("data.path", ""), ("data.on_bad_record", "ignore"),
     ("data.batch_size", 0), ("data.workers", -1), ("data.keep_mb", -1),
     ("shapes.rollout_buckets", 0), ("shapes.row_buckets", 0),
+    ("shapes.rollout_lengths", (64, 32)), ("shapes.rollout_lengths", (0,)),
+    ("shapes.row_lengths", (8, 8)), ("shapes.row_lengths", (8.0,)),
     ("optimizer.learning_rate", 0.0), ("optimizer.learning_rate", float("nan")),
     ("optimizer.learning_rate", float("inf")), ("optimizer.schedule", "linear"),
     ("optimizer.warmup_steps", -1), ("optimizer.weight_decay", -0.1),

@@ -11,6 +11,7 @@ import pytest
 from turnwise_jax import kernels
 from turnwise_jax.algorithms import grpo, turnwise
 from turnwise_jax.data.records import Dialogue, Turn
+from turnwise_jax.errors import InputError
 from turnwise_jax.kernels import RewardWeights
 from turnwise_jax.rewards.judges import RuleJudge
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_trajectories
@@ -246,6 +247,15 @@ def test_row_buckets_hold_a_token_of_every_turn():
     """Each of 8 turns samples at least one token: rooms of 6 and 3 would hold no row."""
     assert [a for _, a in row_buckets(shapes(new_tokens=3), 4)] == [12, 24]
     assert row_buckets(shapes(new_tokens=1, branch=104), 3) == [(328, 8)]
+
+
+def test_row_buckets_of_given_lengths():
+    given = (10, 30, 96)
+    assert row_buckets(shapes(), 3, lengths=given) == [(368, 10), (392, 30), (456, 96)]
+    smaller = shapes(turns=2, branch=30)  # of another rollout bucket: it samples 24 at most
+    assert row_buckets(smaller, 1, lengths=given) == [(240, 10), (256, 24)]
+    with pytest.raises(InputError, match=r"may sample 96 tokens \(8 turns of 12\); add 96"):
+        row_buckets(shapes(), 3, lengths=(10, 30))
 
 
 @pytest.mark.parametrize("cut", [0, 3, 8])

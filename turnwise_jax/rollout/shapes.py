@@ -6,7 +6,7 @@ largest, and a batch takes the first one that holds it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from turnwise_jax.data.chat import Grid, Lengths, Row
@@ -81,6 +81,7 @@ class Shapes(NamedTuple):
         new_tokens: int,
         buckets: int = 1,
         halved: Sequence[str] = ("context", "whole"),
+        lengths: Sequence[int] = (),
     ) -> tuple[Shapes, ...]:
         """Buckets for batches of ``batch_size`` of these dialogues, the smallest first.
 
@@ -92,12 +93,19 @@ class Shapes(NamedTuple):
           grids: each dialogue's vision grids, in the order of ``records.media_groups``.
           halved: what halves: of dialogues without a given past the whole rollout alone, as their
             contexts are all alike.
+          lengths: instead of halvings, most tokens of a whole rollout (``RolloutNeed.whole``) in
+            each bucket, in rising order.
+
+        Raises:
+          InputError: a dialogue that is longer than the last of ``lengths``.
         """
         needs = [
             need_of(dialogue, own, policy, new_tokens)
             for dialogue, own in zip(dialogues, grids, strict=True)
         ]
+        _check_longest(needs, dialogues, "whole", lengths, "shapes.rollout_lengths")
         slots = _slots(grids, policy)
+        limits = _limits(needs, halved, buckets, lengths, "whole")
         return tuple(
             cls(
                 batch=batch_size,
@@ -110,7 +118,7 @@ class Shapes(NamedTuple):
                 slots=slots,
                 sounds=room.sounds,
             )
-            for room in _rooms(needs, halved, batch_size, buckets)
+            for room in _rooms(needs, limits, batch_size)
         )
 
 
@@ -156,8 +164,12 @@ class RowShapes(NamedTuple):
         *,
         batch_size: int,
         buckets: int = 1,
+        lengths: Sequence[int] = (),
     ) -> tuple[RowShapes, ...]:
-        """Buckets for batches of these dialogues with given replies; see :class:`Shapes`."""
+        """Buckets for batches of these dialogues with given replies; see :class:`Shapes`.
+
+        ``lengths``: instead of halvings, most tokens of a row in each bucket, in rising order.
+        """
         needs = [
             RowNeed.of(
                 policy.template.training_row(dialogue, own),
@@ -166,7 +178,9 @@ class RowShapes(NamedTuple):
             )
             for dialogue, own in zip(dialogues, grids, strict=True)
         ]
+        _check_longest(needs, dialogues, "length", lengths, "shapes.row_lengths")
         slots = _slots(grids, policy)
+        limits = _limits(needs, ("length",), buckets, lengths, "length")
         return tuple(
             cls(
                 batch=batch_size,
@@ -177,7 +191,7 @@ class RowShapes(NamedTuple):
                 slots=slots,
                 sounds=room.sounds,
             )
-            for room in _rooms(needs, ("length",), batch_size, buckets)
+            for room in _rooms(needs, limits, batch_size)
         )
 
 
@@ -253,21 +267,54 @@ def _misfit(
     return None
 
 
-def _rooms(
-    needs: Sequence[Need], halved: Sequence[str], batch_size: int, buckets: int
-) -> list[Need]:
-    """Least room for any batch of all dialogues, and of those within half, a quarter, ... of it."""
+def _limits(
+    needs: Sequence[RolloutNeed] | Sequence[RowNeed],
+    halved: Sequence[str],
+    buckets: int,
+    lengths: Sequence[int],
+    measure: str,
+) -> list[dict[str, int]]:
+    """What a dialogue may need at most to count for each bucket, the largest bucket first."""
     if not needs:
         raise InputError("no dialogue to choose shapes for")
+    if lengths:
+        return [{measure: length} for length in reversed(lengths)]
     widest = {name: max(getattr(need, name) for need in needs) for name in halved}
+    return [{name: size >> n for name, size in widest.items()} for n in range(buckets)]
+
+
+def _check_longest(
+    needs: Sequence[RolloutNeed] | Sequence[RowNeed],
+    dialogues: Sequence[Dialogue],
+    measure: str,
+    lengths: Sequence[int],
+    field: str,
+) -> None:
+    """Given lengths must hold every dialogue."""
+    for need, dialogue in zip(needs, dialogues, strict=True):
+        size = getattr(need, measure)
+        if lengths and size > lengths[-1]:
+            raise InputError(
+                f"ends with {lengths[-1]}, this dialogue needs {size}; `turnwise shapes` chooses "
+                "lengths for the data",
+                file=dialogue.file,
+                record=dialogue.id,
+                field=field,
+            )
+
+
+def _rooms(
+    needs: Sequence[Need], limits: Sequence[Mapping[str, int]], batch_size: int
+) -> list[Need]:
+    """Least room for any batch of the dialogues within each limit, the smallest first."""
     rooms: list[Need] = []
-    for halvings in range(buckets):
+    for number, limit in enumerate(limits):
         inside = [
             need
             for need in needs
-            if all(getattr(need, name) <= size >> halvings for name, size in widest.items())
+            if all(getattr(need, name) <= size for name, size in limit.items())
         ]
-        if halvings and len(inside) < batch_size:
+        if number and len(inside) < batch_size:
             break
         room = type(inside[0])(*map(max, zip(*inside, strict=True)))
         room = room._replace(

@@ -141,6 +141,7 @@ def answer_buckets(
         batch_size=config.data.batch_size // processes,
         new_tokens=config.rollout.max_new_tokens,
         buckets=config.shapes.rollout_buckets,
+        lengths=config.shapes.rollout_lengths,
     )
 
 
@@ -168,14 +169,18 @@ def answer_rooms(
             batch_size=distinct,
             new_tokens=config.rollout.max_new_tokens,
         )
-        return shared(row_rooms(widest, count, config.shapes.row_buckets), *share)
+        fields = config.shapes
+        made = row_rooms(widest, count, fields.row_buckets, fields.row_lengths)
+        return shared(made, *share)
 
     fresh = prompts * config.rollout.group_size
     distinct = min(prompts + replayed, max(prompts, len(grids)))
     return Rooms(rooms(prompts, fresh), rooms(distinct, fresh + replayed))
 
 
-def row_rooms(widest: Shapes, count: int, buckets: int) -> tuple[RowShapes, ...]:
+def row_rooms(
+    widest: Shapes, count: int, buckets: int, lengths: Sequence[int] = ()
+) -> tuple[RowShapes, ...]:
     """Shapes of ``count`` rows of answers to prompts of such a bucket, the smallest first."""
     return tuple(
         RowShapes(
@@ -187,5 +192,5 @@ def row_rooms(widest: Shapes, count: int, buckets: int) -> tuple[RowShapes, ...]
             slots=widest.slots,
             sounds=widest.sounds,
         )
-        for length, actions in row_buckets(widest, buckets)
+        for length, actions in row_buckets(widest, buckets, lengths=lengths)
     )

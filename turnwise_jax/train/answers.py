@@ -28,6 +28,7 @@ from turnwise_jax.train.answer_report import answer_metrics, answer_records
 from turnwise_jax.train.collect import Clock, Collected, as_batch, common_bucket
 from turnwise_jax.train.hosts import Hosts
 from turnwise_jax.train.mesh import Layout
+from turnwise_jax.train.padding import padding
 from turnwise_jax.train.sharing import Said, pack_sample, say, take_up, unpack_sample
 from turnwise_jax.train.state import Batch, TrainState
 
@@ -106,6 +107,7 @@ class AnswerCollector:
         metrics = answer_metrics(said, terms, reward_BG, batch_samples, judged)
         groups = answer_records(said, terms, batch_samples)
         metrics |= self._remember(fresh, terms, said, iteration)
+        metrics["padding"] = padding(batch, self.hosts)
         clock.lap("credit")
         tokens = said.row_tokens + sum(self._length(sample) for sample in drawn)
         asked = {"judge_cached": judged.total.cached, "judge_retried": judged.total.retried}

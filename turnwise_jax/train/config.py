@@ -63,6 +63,9 @@ def _shared() -> dict[str, Any]:
         "shapes": {
             # Static shapes are measured from the data before the first step; this says how many.
             "row_buckets": 3,  # training rows for all, half, a quarter of the length
+            # Instead of halvings, the tokens that each bucket holds, as `turnwise shapes` chooses
+            # them: of a row for sft, otherwise those that the policy samples in a rollout.
+            "row_lengths": (),
         },
         "optimizer": {
             "learning_rate": 1e-6,
@@ -123,6 +126,7 @@ def rl_config(algorithm: str = "turnwise", reward: str = "pauc") -> ConfigDict:
     }
     # Row buckets halve the sampled tokens only, rollout buckets the context.
     config["shapes"]["rollout_buckets"] = 1
+    config["shapes"]["rollout_lengths"] = ()  # instead, most tokens of a whole rollout in each
     config["shapes"]["shared_context"] = True  # the update computes it once for all G rollouts
     config["reward"] = {"kind": reward, **_reward_kind(reward).Settings()._asdict()}
     config["judge"] = judge_fields()
@@ -146,6 +150,7 @@ def avatar_config() -> ConfigDict:
         "max_new_tokens": 2048,
     }
     config["shapes"]["rollout_buckets"] = 1
+    config["shapes"]["rollout_lengths"] = ()  # instead, most tokens of a whole rollout in each
     config["replay"] = {
         "samples": 4,  # K_off: replayed samples for each prompt of a batch; 0: no replay
         "capacity": 10_000,  # samples

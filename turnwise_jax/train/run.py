@@ -36,6 +36,7 @@ from turnwise_jax.train.hosts import ALONE, Hosts, joined
 from turnwise_jax.train.loop import Collector, Run, fit
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.optim import Optimizer, make_optimizer
+from turnwise_jax.train.padding import mean_padding
 from turnwise_jax.train.state import trained_names
 from turnwise_jax.train.validate import validate
 
@@ -95,6 +96,7 @@ def _train(config: ConfigDict, directory: Path, hosts: Hosts) -> bool:
             "updates": int(state.step),
             "skipped_updates": int(state.skipped),
             "skipped_records": sorted(set().union(*hosts.gather(data.skipped))),
+            "padding": mean_padding(directory),
         }
         if hosts.main:
             write_report(directory, report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -128,6 +129,7 @@ def check_fields(config: ConfigDict) -> None:
     _check_rows(given, supervised)
     _check_replay(given)
     _check_hosts(given)
+    _check_lengths(given)
 
 
 def _check_reward(config: ConfigDict, settings: Any) -> None:
@@ -242,6 +244,17 @@ def _check_hosts(given: Mapping[str, Any]) -> None:
         "hosts.coordinator",
         "must be HOST:PORT of process 0",
     )
+
+
+def _check_lengths(given: Mapping[str, Any]) -> None:
+    for field in ("shapes.rollout_lengths", "shapes.row_lengths"):
+        lengths = tuple(given.get(field, ()))
+        whole = all(isinstance(x, int) and not isinstance(x, bool) and x > 0 for x in lengths)
+        _require(
+            whole and all(small < large for small, large in pairwise(lengths)),
+            field,
+            f"must be whole numbers above 0 in rising order, is {lengths}",
+        )
 
 
 def _require(condition: bool, field: str, message: str) -> None:
