@@ -31,6 +31,7 @@ commands:
   data      look a data set through (check), make one of your own videos (make)
   hints     write hints for question-answering records with a teacher behind an endpoint
   compile   what a run needs of a named TPU slice: memory, operations; no TPU needed
+  shapes    lengths of a run's data, and the shapes that pad them least
   study     several trainings and evaluations, a table and pictures (the demo)
   analyze   training dynamics and where the credit goes, from the logs of any runs
   world     write the embedded world's videos and records
@@ -99,6 +100,12 @@ def _compile(argv: Sequence[str]) -> None:
     compile.main(argv)
 
 
+def _shapes(argv: Sequence[str]) -> None:
+    from turnwise_jax.cli import shapes
+
+    shapes.main(argv)
+
+
 def _world(argv: Sequence[str]) -> None:
     from turnwise_jax.cli import world
 
@@ -115,6 +122,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "data": _data,
     "hints": _hints,
     "compile": _compile,
+    "shapes": _shapes,
     "study": _study,
     "analyze": _analyze,
     "world": _world,
