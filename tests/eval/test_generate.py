@@ -9,6 +9,9 @@ import pytest
 from PIL import Image
 
 from tests.tiny import load_policy, make_checkpoint
+from turnwise_jax.data import example
+from turnwise_jax.data.example import load_example
+from turnwise_jax.data.frame_cache import FrameCache
 from turnwise_jax.data.records import Dialogue, Frame, Turn, Window
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval import generate as module
@@ -90,6 +93,16 @@ def test_a_killed_run_goes_on_and_ends_the_same(
     assert generate(policy, dialogues, path, decoding=GREEDY) == predictions
     assert sorted(d.id for d in run) == sorted(d.id for d in dialogues[kept:])
     assert sorted(path.read_bytes().splitlines()) == sorted(data.splitlines())
+
+
+def test_what_was_decoded_before_comes_from_disk(whole, policy, dialogues, tmp_path, monkeypatch):
+    cache = FrameCache(tmp_path / "cache", 10**8)
+    for dialogue in dialogues:
+        load_example(dialogue, policy.spec, policy.template.sound, cache)
+    monkeypatch.setattr(example, "read_image", None)
+    made = generate(policy, dialogues, tmp_path / "p.jsonl", decoding=GREEDY, cache=cache)
+    assert made == whole[0]
+    assert cache.hits > 0
 
 
 def test_a_finished_file_needs_no_media(whole, policy, dialogues, tmp_path, monkeypatch):

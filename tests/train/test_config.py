@@ -57,6 +57,7 @@ IMPOSSIBLE = [
     ("policy.logprob_chunk", 0), ("policy.checkpoint", ""),
     ("data.source", "imagenet"), ("data.path", ""), ("data.on_bad_record", "ignore"),
     ("data.batch_size", 0), ("data.workers", -1), ("data.keep_mb", -1),
+    ("data.cache_gb", 0.0), ("data.cache_gb", float("inf")),
     ("shapes.rollout_buckets", 0), ("shapes.row_buckets", 0),
     ("shapes.rollout_lengths", (64, 32)), ("shapes.rollout_lengths", (0,)),
     ("shapes.row_lengths", (8, 8)), ("shapes.row_lengths", (8.0,)),

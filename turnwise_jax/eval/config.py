@@ -44,6 +44,8 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
                 "context": 60.0,  # seconds of video before a question that looks back; 0: all
                 "sound": True,  # the audio track of a clip or a whole video, if it has one
                 "on_bad_record": "raise",
+                "cache_dir": "",  # prepared frames on disk, the same as in training; "": none
+                "cache_gb": 50.0,  # most 10^9 bytes there; what was used longest ago goes first
                 "reopen": False,  # let the policy decide the given turns as well
             },
             "decoding": {

@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from turnwise_jax.data.frame_cache import FrameCache
 from turnwise_jax.data.pipeline import Example, load_example, probe_grids
 from turnwise_jax.data.records import Dialogue, Question
 from turnwise_jax.data.reply_styles import normalised, restyled
@@ -72,6 +74,7 @@ def generate(
     control: str = "none",
     meter: Meter | None = None,
     replies: str = "plain",
+    cache: FrameCache | None = None,
 ) -> list[Prediction]:
     """Run ``policy`` over the open turns of every dialogue and keep what it says in ``path``.
 
@@ -86,6 +89,7 @@ def generate(
       control: "none", or a key of ``EXAMPLE_CONTROLS``: what the policy is deprived of.
       meter: counts what is run here, and how fast.
       replies: how the policy writes them, of ``data.reply_styles``.
+      cache: prepared frames and sounds on disk; None: decode.
 
     Returns:
       All predictions, in the order of ``dialogues``; ``group_size`` of each.
@@ -112,11 +116,13 @@ def generate(
         left = [not done.keys() >= set(_names(d, decoding.group_size)) for d in usable]
         engine = _engine(policy, usable, grids, decoding)
         todo = _grouped(engine, compress(usable, left), compress(grids, left), decoding)
+        load = partial(_load, policy=policy, control=control, cache=cache)
+        examples = _batches(todo, load, bad)
         with (
             PredictionWriter(path) as writer,
             ProgressBar(title, len(usable), done=len(usable) - sum(left)) as bar,
         ):
-            for made in _run(engine, todo, decoding, control, bad, bar, meter or Meter()):
+            for made in _run(engine, examples, decoding, bar, meter or Meter()):
                 if made.id not in done:
                     done[made.id] = shown(made, replies)
                     writer.write(done[made.id])
@@ -169,15 +175,13 @@ def fingerprint(directory: str | os.PathLike[str]) -> str:
 
 def _run(
     engine: StreamEngine,
-    groups: Sequence[Sequence[Dialogue]],
+    batches: Iterable[list[Example]],
     decoding: Decoding,
-    control: str,
-    bad: _Refusals,
     bar: ProgressBar,
     meter: Meter,
 ) -> Iterator[Prediction]:
     meter.start()
-    for examples in _batches(groups, engine.policy, control, bad):
+    for examples in batches:
         rollouts = engine.rollout(
             engine.policy.params, examples, group_size=decoding.group_size, seed=decoding.seed
         )
@@ -217,13 +221,13 @@ def _grouped(
 
 
 def _batches(
-    groups: Sequence[Sequence[Dialogue]], policy: Policy, control: str, bad: _Refusals
+    groups: Sequence[Sequence[Dialogue]], load: Callable[[Dialogue], Example], bad: _Refusals
 ) -> Iterator[list[Example]]:
     """The examples of each group; the next one's are decoded while the caller computes."""
     with ThreadPoolExecutor(max_workers=2) as pool:
 
         def submit(group: Sequence[Dialogue]) -> list[Future[Example]]:
-            return [pool.submit(_load, dialogue, policy, control) for dialogue in group]
+            return [pool.submit(load, dialogue) for dialogue in group]
 
         ahead = submit(groups[0]) if groups else []
         for following in [*groups[1:], []]:
@@ -233,9 +237,9 @@ def _batches(
                 yield examples
 
 
-def _load(dialogue: Dialogue, policy: Policy, control: str) -> Example:
+def _load(dialogue: Dialogue, policy: Policy, control: str, cache: FrameCache | None) -> Example:
     sound = policy.template.sound
-    example = load_example(dialogue, policy.spec, sound)
+    example = load_example(dialogue, policy.spec, sound, cache)
     return EXAMPLE_CONTROLS[control](example, sound) if control != "none" else example
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 from ml_collections import ConfigDict
 
+from turnwise_jax.data.frame_cache import open_cache
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import ClipSpec
 from turnwise_jax.data.reply_styles import STYLES
@@ -131,6 +132,7 @@ def run_policy(
         control=config.control if config.control in EXAMPLE_CONTROLS else "none",
         meter=meter,
         replies=config.policy.replies,
+        cache=open_cache(data.cache_dir, data.cache_gb),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from ml_collections import ConfigDict
 
+from turnwise_jax.data.frame_cache import open_cache
 from turnwise_jax.data.hints import HINTED, is_hinted
 from turnwise_jax.data.kept import KeptExamples
 from turnwise_jax.data.pictures import referred
@@ -58,15 +59,24 @@ def make_answer_collector(
         judge = SharedJudge(inner, hosts)
     plain = {dialogue.id: dialogue for dialogue in data.dialogues}
     replay = config.replay
+    engine = StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout)
+    # What a prompt looks like with hints depends on what is learnt of the batches before it.
+    prepare = (lambda examples: None) if config.hints.use else engine.prepare
     return AnswerCollector(
         asked=asked,
         contexts={
             name: policy.template.lengths(asked[name], grids[name]).context for name in asked
         },
-        loader=run_loader(config, policy, data, iterations, hosts),
-        kept=KeptExamples(plain, policy.spec, policy.template.sound, replay.keep_mb * 2**20),
+        loader=run_loader(config, policy, data, iterations, hosts, prepare),
+        kept=KeptExamples(
+            plain,
+            policy.spec,
+            policy.template.sound,
+            replay.keep_mb * 2**20,
+            open_cache(config.data.cache_dir, config.data.cache_gb),
+        ),
         skipped=data.skipped,
-        engine=StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout),
+        engine=engine,
         rooms=answer_rooms(config, policy, asked, grids, layout, hosts),
         reference=make_reference_step(forward, layout.rows) if settings.reference else None,
         judge=judge,

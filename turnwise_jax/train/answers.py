@@ -14,15 +14,17 @@ from turnwise_jax.algorithms.types import Mixture
 from turnwise_jax.data.hints import HINTED, hinted
 from turnwise_jax.data.kept import KeptExamples
 from turnwise_jax.data.pictures import spread
-from turnwise_jax.data.pipeline import Example, Loader
+from turnwise_jax.data.pipeline import Example
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.rewards.qa import Answered, AnswerTerms, AnswerWeights, score_answers, total
 from turnwise_jax.rollout.answer_rows import Answer, answer_rows, answer_size
 from turnwise_jax.rollout.hints import HintRule, wants_hint
 from turnwise_jax.rollout.prompt_stats import PromptStats
+from turnwise_jax.rollout.prompts import PromptBatch
 from turnwise_jax.rollout.replay import ReplayBuffer, Sample
 from turnwise_jax.rollout.shapes import RowShapes
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
+from turnwise_jax.train.ahead import Ahead
 from turnwise_jax.train.answer_credit import Mixed, fresh_advantages, mixed
 from turnwise_jax.train.answer_report import answer_metrics, answer_records
 from turnwise_jax.train.collect import Clock, Collected, as_batch, common_bucket
@@ -68,7 +70,7 @@ class AnswerCollector:
 
     asked: Mapping[str, Dialogue]
     contexts: Mapping[str, int]
-    loader: Loader
+    loader: Ahead
     kept: KeptExamples
     skipped: list[str]
     engine: StreamEngine
@@ -89,9 +91,10 @@ class AnswerCollector:
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
         clock = Clock()
-        examples = self._ask(next(self.loader))
+        examples, prompts = next(self.loader)
+        examples = self._ask(examples)
         clock.lap("data_wait")
-        rollouts = self._sample(state, examples, iteration)
+        rollouts = self._sample(state, examples, prompts, iteration)
         said = say(rollouts, examples, tuple(self.asked.values()), self.skipped, self.hosts)
         clock.lap("rollout")
         terms, judged = score_answers(answered(said, self.weights), self.judge, self.weights)
@@ -130,8 +133,15 @@ class AnswerCollector:
             out.append(example)
         return out
 
-    def _sample(self, state: TrainState, examples: list[Example], iteration: int) -> Rollouts:
-        prompts, depth = common_bucket(self.engine, examples, self.hosts)
+    def _sample(
+        self,
+        state: TrainState,
+        examples: list[Example],
+        prompts: PromptBatch | None,
+        iteration: int,
+    ) -> Rollouts:
+        prompts = prompts or self.engine.prepare(examples)
+        prompts, depth = common_bucket(self.engine, examples, prompts, self.hosts)
         return self.engine.rollout(
             state.params,
             prompts,
@@ -290,7 +300,11 @@ class AnswerCollector:
         return [empty_answers(self.engine.policy, shapes) for shapes in self.rooms.mixed]
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
-        """Calls that compile the rollouts, the reference and the credit."""
+        """Calls that compile the rollouts, the reference and the credit.
+
+        Meanwhile the first batch is read.
+        """
+        self.loader.start()
         out: list[Callable[[], None]] = [
             partial(self.engine.warm_up, state.params, group_size=self.group_size),
             self._compile_credit,

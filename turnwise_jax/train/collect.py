@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from turnwise_jax.data.pipeline import Example, Loader, make_loader
+from turnwise_jax.data.frame_cache import open_cache
+from turnwise_jax.data.pipeline import Example, make_loader
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.rewards.trajectory import Scores
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import PromptBatch, empty_batch
-from turnwise_jax.rollout.rows import TrainRows, context_rows, train_rows
+from turnwise_jax.rollout.rows import TrainRows, context_rows, sft_rows, train_rows
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes, shared
 from turnwise_jax.rollout.stream import StreamEngine
+from turnwise_jax.train.ahead import Ahead, Make
 from turnwise_jax.train.batches import Clock, Collected, as_batch, with_reference
 from turnwise_jax.train.config import reward_settings
 from turnwise_jax.train.credit import Credit, credit_rule, empty
@@ -53,7 +55,6 @@ def make_collector(
     """
     batch_size = config.data.batch_size // hosts.count
     share = (layout.own_row_parts, hosts.index, hosts.count)
-    loader = run_loader(config, policy, data, iterations, hosts)
     if config.algorithm.name == "sft":
         rooms = RowShapes.for_dialogues(
             data.dialogues,
@@ -65,6 +66,8 @@ def make_collector(
         )
         classes = TurnClasses(settings, config.policy.replies, policy.vocab)
         buckets = shared(rooms, *share)
+        make = partial(sft_rows, policy=policy, buckets=buckets)
+        loader = run_loader(config, policy, data, iterations, hosts, make)
         return SupervisedCollector(policy, loader, data.skipped, buckets, classes, hosts)
     buckets = Shapes.for_dialogues(
         data.dialogues,
@@ -77,11 +80,12 @@ def make_collector(
     )
     cache = judge_cache(config, hosts)
     kind, reward = reward_settings(config)
+    engine = StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout)
     return RolloutCollector(
         policy=policy,
-        loader=loader,
+        loader=run_loader(config, policy, data, iterations, hosts, engine.prepare),
         skipped=data.skipped,
-        engine=StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout),
+        engine=engine,
         judge=SharedJudge(make_judge({**config.judge, "cache": cache}), hosts),
         judge_cache=cache,
         group_size=config.rollout.group_size,
@@ -114,10 +118,11 @@ def make_collector(
 
 
 def run_loader(
-    config: ConfigDict, policy: Policy, data: Data, iterations: int, hosts: Hosts
-) -> Loader:
-    """This process's share of every batch of a run."""
-    return make_loader(
+    config: ConfigDict, policy: Policy, data: Data, iterations: int, hosts: Hosts, make: Make
+) -> Ahead:
+    """This process's share of every batch of a run, with what ``make`` makes of it."""
+    refused: list[str] = []
+    loader = make_loader(
         data.dialogues,
         policy.spec,
         sound=policy.template.sound,
@@ -129,9 +134,12 @@ def run_loader(
         process_index=hosts.index,
         process_count=hosts.count,
         on_bad_record=config.data.on_bad_record,
-        skipped=data.skipped,
+        skipped=refused,
         keep_bytes=config.data.keep_mb * 2**20,
+        cache=open_cache(config.data.cache_dir, config.data.cache_gb),
     )
+    threaded = config.data.workers > 0
+    return Ahead(loader, make, refused=refused, skipped=data.skipped, threaded=threaded)
 
 
 def run_sampling(config: ConfigDict) -> Sampling:
@@ -156,7 +164,7 @@ class RolloutCollector:
     """Samples, judges and credits: lines 7-23 of the TurnWise paper's Algorithm 1."""
 
     policy: Policy
-    loader: Loader
+    loader: Ahead
     skipped: list[str]
     engine: StreamEngine
     judge: Any
@@ -178,9 +186,9 @@ class RolloutCollector:
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
         clock = Clock()
-        examples = next(self.loader)
+        examples, prompts = next(self.loader)
         clock.lap("data_wait")
-        prompts, depth = common_bucket(self.engine, examples, self.hosts)
+        prompts, depth = common_bucket(self.engine, examples, prompts, self.hosts)
         rollouts = self.engine.rollout(
             state.params,
             prompts,
@@ -253,7 +261,11 @@ class RolloutCollector:
         return batches
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
-        """Calls that compile the rollouts and the credit of every bucket."""
+        """Calls that compile the rollouts and the credit of every bucket.
+
+        Meanwhile the first batch is read.
+        """
+        self.loader.start()
 
         def credit(count: int, turns: int) -> None:
             self.credit(self.blank(count, turns, self.num_windows), step=0)
@@ -281,10 +293,12 @@ class RolloutCollector:
 
 
 def common_bucket(
-    engine: StreamEngine, examples: Sequence[Example], hosts: Hosts
+    engine: StreamEngine, examples: Sequence[Example], prompts: PromptBatch, hosts: Hosts
 ) -> tuple[PromptBatch, int]:
-    """This process's prompts in the bucket that all processes use, and the turns to run."""
-    prompts = engine.prepare(examples)
+    """This process's prompts in the bucket that all processes use, and the turns to run.
+
+    ``prompts``: the examples in the smallest bucket that holds them.
+    """
     room = engine.buckets.index(prompts.shapes)
     rooms, depths = zip(*hosts.gather([room, prompts.depth]), strict=True)
     if max(rooms) > room:

@@ -59,6 +59,8 @@ def _shared() -> dict[str, Any]:
             "batch_size": 8,
             "workers": 2,  # decoding threads
             "keep_mb": 512,  # memory for decoded frames that later epochs need not decode again
+            "cache_dir": "",  # the same on disk, for later runs and other processes too; "": none
+            "cache_gb": 50.0,  # most 10^9 bytes there; what was used longest ago goes first
         },
         "shapes": {
             # Static shapes are measured from the data before the first step; this says how many.

@@ -88,6 +88,7 @@ class Reporter:
             "seconds": seconds,
             "tokens_per_second": collected.tokens / seconds,
             "compiles": self._compiles.count,
+            "starvation": collected.timing.get("data_wait", 0.0) / seconds,
             **collected.timing,
         }
         if self._compiles.names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from turnwise_jax.train.loop import Collector, Run, fit
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.optim import Optimizer, make_optimizer
 from turnwise_jax.train.padding import mean_padding
+from turnwise_jax.train.starvation import starvation
 from turnwise_jax.train.state import trained_names
 from turnwise_jax.train.validate import validate
 
@@ -88,6 +90,9 @@ def _train(config: ConfigDict, directory: Path, hosts: Hosts) -> bool:
         state, finished = fit(run)
     finally:
         run.collect.close()
+    fed = starvation(directory)
+    if hosts.main and fed.steps:
+        print(f"train: {fed.line()}", file=sys.stderr, flush=True)
     if finished:
         if config.run.export:
             export(policy, state, directory / EXPORT, hosts)
@@ -96,6 +101,7 @@ def _train(config: ConfigDict, directory: Path, hosts: Hosts) -> bool:
             "updates": int(state.step),
             "skipped_updates": int(state.skipped),
             "skipped_records": sorted(set().union(*hosts.gather(data.skipped))),
+            "starvation": fed.share,
             "padding": mean_padding(directory),
         }
         if hosts.main:

@@ -26,6 +26,7 @@ from turnwise_jax.rewards.judges.protocol import Closing, Judge, Request, counte
 from turnwise_jax.rollout.replay import Sample
 from turnwise_jax.rollout.rows import row_size
 from turnwise_jax.rollout.stream import Rollouts
+from turnwise_jax.train.ahead import Ahead
 from turnwise_jax.train.hosts import Hosts
 
 _SAME = ("seed", "shuffle", "dialogues")  # of a loader's plan, whatever the number of processes
@@ -163,7 +164,7 @@ def unpack_sample(packed: dict[str, Any]) -> Sample:
 
 
 def take_up(
-    loader: Loader,
+    loader: Loader | Ahead,
     skipped: list[str],
     positions: Sequence[dict[str, Any]],
     iteration: int,

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from turnwise_jax.data.pipeline import Loader
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import media_batch
 from turnwise_jax.rollout.rows import TrainRows, sft_rows
 from turnwise_jax.rollout.shapes import RowShapes
+from turnwise_jax.train.ahead import Ahead
 from turnwise_jax.train.batches import Collected, as_batch
 from turnwise_jax.train.hosts import ALONE, Hosts
 from turnwise_jax.train.padding import padding
@@ -22,12 +22,12 @@ from turnwise_jax.train.state import Batch, TrainState
 
 
 class SupervisedCollector:
-    """Dialogues with given replies as rows."""
+    """Dialogues with given replies as rows, which the loader makes by ``sft_rows``."""
 
     def __init__(
         self,
         policy: Policy,
-        loader: Loader,
+        loader: Ahead,
         skipped: list[str],
         buckets: Sequence[RowShapes],
         classes: TurnClasses,
@@ -38,9 +38,8 @@ class SupervisedCollector:
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
         began = time.perf_counter()
-        examples = next(self._loader)
+        examples, made = next(self._loader)
         waited = time.perf_counter() - began
-        made = sft_rows(examples, self._policy, self._buckets)
         room = self._buckets.index(made[2])
         counts = [int(made[1].action_mask.sum()), int(made[1].valid.sum())]
         counts += self._classes.counts(examples)
@@ -84,5 +83,6 @@ class SupervisedCollector:
         return batches
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
-        """Nothing but the update is compiled."""
+        """Nothing but the update is compiled; meanwhile the first batch is read."""
+        self._loader.start()
         return []

@@ -89,7 +89,7 @@ AT_LEAST = {
     "hints.zero_streak": 0,
 }
 ABOVE_ZERO = (
-    "policy.lora.alpha",
+    *("policy.lora.alpha", "data.cache_gb"),
     *("optimizer.learning_rate", "optimizer.clip_norm", "optimizer.eps"),
     *("rollout.temperature", "rollout.top_p", "replay.temperature", "reward.tolerance"),
 )
