@@ -11,6 +11,7 @@ from online_files import CLIP, read, write_online
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.sources.benchmarks import ONLINE, online
 from turnwise_jax.data.sources.fields import Fields
+from turnwise_jax.data.sources.json_lines import UNREADABLE
 from turnwise_jax.errors import InputError
 
 FILES = {
@@ -274,9 +275,10 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path):
     path.write_bytes(b"question\n\xff\xfe\n")
     with pytest.raises(InputError, match="not readable as CSV"):
         list(online.table(path, None))
-    path.write_text("question_id,question\nx_sample_1_1,Why?,more\n")
+    path.write_text("question_id,question\nx_sample_1_1,Why?,\nx_sample_1_2,Why,why?\n")
     assert list(online.table(path, None)) == [
-        (0, {"question_id": "x_sample_1_1", "question": "Why?"})
+        (0, {"question_id": "x_sample_1_1", "question": "Why?"}),
+        (1, {UNREADABLE: "has 1 values more than the header"}),
     ]
     with pytest.raises(InputError, match="no file of user turns"):
         list(online.table(path, path))

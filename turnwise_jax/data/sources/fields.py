@@ -15,6 +15,7 @@ from turnwise_jax.errors import InputError
 
 PLACEHOLDER = "<image>"
 SOUND_PLACEHOLDER = "<audio>"  # only in records that have sounds
+_LONGEST = 400  # characters of a message
 _FRAGMENT = re.compile(r"(?P<path>.+)#t=(?P<time>[^#]*)")
 
 
@@ -34,6 +35,9 @@ class Fields:
     record: str
 
     def fail(self, field: str, message: str) -> NoReturn:
+        if len(message) > _LONGEST:
+            half = _LONGEST // 2
+            message = f"{message[: half - 3]}...{message[-half:]}"
         raise InputError(message, file=self.file, record=self.record, field=field)
 
     def text(self, value: Any, field: str) -> str:
@@ -45,9 +49,13 @@ class Fields:
         """A finite number; booleans are none."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.fail(field, f"must be a number, got {_show(value)}")
-        if not math.isfinite(value):
-            self.fail(field, f"must be finite, got {value}")
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number that no float can hold
+            number = math.inf
+        if not math.isfinite(number):
+            self.fail(field, f"must be finite, got {number}")
+        return number
 
     def sequence(self, value: Any, field: str) -> list[Any]:
         if not isinstance(value, list):

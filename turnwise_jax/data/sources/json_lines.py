@@ -28,7 +28,7 @@ def read_rows(
       InputError: the file is missing or not text.
     """
     try:
-        with open(path, encoding="utf-8") as lines:
+        with open(path, encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     row = _json_object(line)
@@ -56,6 +56,6 @@ def write_rows(rows: Iterable[dict[str, Any]], path: str | os.PathLike[str]) -> 
 def _json_object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return {UNREADABLE: f"not JSON: {error}"}
     return row if isinstance(row, dict) else {UNREADABLE: "not a JSON object"}

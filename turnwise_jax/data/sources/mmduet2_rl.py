@@ -99,11 +99,12 @@ def rows(
             for batch in parquet.iter_batches(batch_size=256):
                 for row in batch.to_pylist():
                     question = _question_id(row)
+                    name = question if isinstance(question, str) else f"row {index}"
                     yield (
-                        question or f"row {index}",
+                        name,
                         {
                             **row,
-                            "user_turns": by_question.get(question),
+                            "user_turns": by_question.get(name),
                             "user_turns_file": str(companion),
                         },
                     )
@@ -193,10 +194,10 @@ def write(
 
 def _read_user_turns(path: Path) -> dict[str, Any]:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise InputError("no such file (the user turns beside the parquet)", file=path) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"not readable as JSON: {error}", file=path) from error
     if not isinstance(raw, dict):
         raise InputError("must map question ids to lists of user turns", file=path)
@@ -204,20 +205,30 @@ def _read_user_turns(path: Path) -> dict[str, Any]:
 
 
 def _question_id(row: dict[str, Any]) -> Any:
-    """The question id from either of its places, unchecked; None if neither has one."""
+    """The question id from either of its places, a whole number as text; None if neither has one.
+
+    Anything else is given as it is.
+    """
     for keys in (("reward_model", "ground_truth", "question_id"), ("extra_info", "question_id")):
         value: Any = row
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
+        value = _as_text(value)
         if value:
             return value
     return None
 
 
+def _as_text(identity: Any) -> Any:
+    """Whole numbers as text: JSON has no other keys, so the companion names them so."""
+    whole = isinstance(identity, int) and not isinstance(identity, bool)
+    return str(identity) if whole else identity
+
+
 def _checked_question(fields: Fields, row: dict[str, Any], truth: dict[str, Any]) -> str:
     question = fields.text(_question_id(row), f"{_TRUTH}.question_id")
     extra = fields.mapping(row.get("extra_info") or {}, "extra_info")
-    other = extra.get("question_id")
+    other = _as_text(extra.get("question_id"))
     if other not in (None, question):
         fields.fail(
             "extra_info.question_id", f"is {other!r}, but {_TRUTH}.question_id is {question!r}"

@@ -56,10 +56,10 @@ def document(path: FilePath, user_turns: FilePath | None) -> Any:
     """
     refuse_user_turns(user_turns)
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise InputError("no such file", file=path) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"not readable as JSON: {error}", file=path) from error
 
 
@@ -134,7 +134,7 @@ def choice_question(
 def found(root: FilePath, candidates: Iterable[str]) -> str:
     """The first of the relative paths that exists below ``root``; the first of all if none does."""
     paths = list(candidates)
-    return next((path for path in paths if Path(root, path).exists()), paths[0])
+    return next((path for path in paths if os.path.exists(Path(root, path))), paths[0])
 
 
 def video_file(root: FilePath, folders: Iterable[str], stem: str) -> str:

@@ -14,6 +14,7 @@ from turnwise_jax.data.clip import stream_turns
 from turnwise_jax.data.records import ClipSpec, Dialogue, Question, Target, Turn
 from turnwise_jax.data.sources.benchmarks import common
 from turnwise_jax.data.sources.fields import Fields
+from turnwise_jax.data.sources.json_lines import UNREADABLE
 from turnwise_jax.data.sources.qa import Media, one_turn
 from turnwise_jax.data.video import VideoInfo, probe
 from turnwise_jax.errors import InputError
@@ -40,7 +41,10 @@ def table(
     try:
         with open(path, encoding="utf-8-sig", newline="") as lines:
             for number, row in enumerate(csv.DictReader(lines)):
-                yield number, {name: value for name, value in row.items() if name is not None}
+                more = row.pop(None, [])
+                if any(more):  # a comma without quotes moves all after it into wrong columns
+                    row = {UNREADABLE: f"has {len(more)} values more than the header"}
+                yield number, row
     except FileNotFoundError as error:
         raise InputError("no such file", file=path) from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -54,7 +58,7 @@ def seconds(fields: Fields, value: Any, field: str) -> float:
         if not match:
             fields.fail(field, f"must be seconds, m:ss or hh:mm:ss, got {value!r}")
         hours, minutes, rest = (float(part) for part in match.groups(default="0"))
-        return 3600 * hours + 60 * minutes + rest
+        return fields.number(3600 * hours + 60 * minutes + rest, field)
     time = fields.number(value, field)
     if time < 0:
         fields.fail(field, f"must not be negative, got {time:g}")

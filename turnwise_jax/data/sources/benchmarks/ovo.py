@@ -21,6 +21,7 @@ source from 0 to the point. Both folders may also stand below ``data``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ def source(fields: Fields, row: dict[str, Any], root: common.FilePath) -> str:
     """Where the record's whole video lies, whether it is there or not."""
     parts = Path(common.asked(fields, row.get("video"), "video")).parts
     tails = [str(Path(*parts[first:])) for first in range(len(parts)) if parts[first] != "/"]
+    if not tails:
+        fields.fail("video", f"names no file, got {row['video']!r}")
     folders = ("src_videos", "")
     candidates = [
         str(Path(top, folder, tail)) for tail in tails for top in _TOPS for folder in folders
@@ -72,4 +75,4 @@ def source(fields: Fields, row: dict[str, Any], root: common.FilePath) -> str:
 def chunk(root: common.FilePath, name: str) -> str | None:
     """The cut video of this name, if it is there."""
     path = online.below(root, [str(Path(top, "chunked_videos", f"{name}.mp4")) for top in _TOPS])
-    return path if Path(path).exists() else None
+    return path if os.path.exists(path) else None

@@ -47,13 +47,21 @@ def rows(
     """Raw records, named by ``question_id``, each with its annotation under ``annotation``.
 
     Raises:
-      InputError: either file is missing or unreadable.
+      InputError: either file is missing or unreadable, or two annotations have one id.
     """
     companion = Path(annotations) if annotations is not None else _companion(Path(path))
-    by_question = {row.get("question_id"): row for row in common.records(companion, None)}
+    by_question: dict[str, dict[str, Any]] = {}
+    for row in common.records(companion, None):
+        question = common.name_of(row.get("question_id"), "")
+        if question in by_question:
+            message = "another annotation has this id"
+            raise InputError(message, file=companion, record=question, field="question_id")
+        if question:
+            by_question[question] = row
     for number, row in enumerate(common.records(path, None)):
-        name = common.name_of(row.get("question_id"), f"question {number}")
-        yield name, {**row, "annotation": by_question.get(row.get("question_id"))}
+        question = common.name_of(row.get("question_id"), "")
+        name = question or f"question {number}"
+        yield name, {**row, "annotation": by_question.get(question)}
 
 
 def turns(

@@ -27,6 +27,7 @@ or in a folder ``real`` or ``Real-Time Visual Understanding``, also below ``data
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -189,7 +190,7 @@ def video(
         folders = [f"{top}{where}" for where in inside for top in tops]
         candidates += [*flat, *(f"{where}/video.mp4" for where in folders)]
     path = online.below(root, candidates)
-    if not Path(path).exists():
+    if not os.path.exists(path):
         # some archives keep another name for the one video of a sample
         others = (file for where in folders for file in sorted(Path(root, where).glob("*.mp4")))
         path = str(next(others, path))

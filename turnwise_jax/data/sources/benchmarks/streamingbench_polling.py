@@ -26,6 +26,7 @@ from turnwise_jax.data.sources.benchmarks import (
     streamingbench,
     streamingbench_proactive,
 )
+from turnwise_jax.data.sources.fields import Fields
 from turnwise_jax.errors import InputError
 
 PATTERN = streamingbench_proactive.PATTERN
@@ -39,6 +40,8 @@ PROMPT = (
 )
 POLL = '{} Is it the right time to output "{}"? You can only answer yes or no.'
 EVERY = 1.0  # s
+MOST = 3600  # polls of one question; the benchmark's longest wait is 44 s
+_CLOSE = 1e-6
 
 
 def rows(
@@ -50,13 +53,11 @@ def rows(
     """
     for name, row in streamingbench_proactive.rows(path, user_turns=user_turns):
         try:
-            fields = common.checked(str(path), name, row)
-            order = streamingbench_proactive.read_order(fields, row)
+            order = _read(common.checked(str(path), name, row), row)
         except InputError:
             yield name, row
             continue
-        last = math.floor((order.due + streamingbench_proactive.LATEST - order.asked) / EVERY)
-        for poll in range(1, last + 1):
+        for poll in range(1, _polls(order) + 1):
             for kind in KINDS:
                 time = order.asked + poll * EVERY
                 yield f"{name}_{poll}_{kind}", {**row, "poll": (name, kind, time)}
@@ -76,7 +77,7 @@ def parse(
       InputError: names file, record and field.
     """
     fields = common.checked(file, name, row)
-    order = streamingbench_proactive.read_order(fields, row)
+    order = _read(fields, row)
     item, kind, now = row["poll"]
     path, field = streamingbench.video(fields, row, streamingbench_proactive.PROACTIVE, root)
     media = online.looked_back(
@@ -91,3 +92,19 @@ def parse(
         file=file,
         target=Target(kind, item, (order.due,), order.output),
     )
+
+
+def _read(fields: Fields, row: dict[str, Any]) -> streamingbench_proactive.Order:
+    """The fields of one question, which must not be due too late to be polled."""
+    order = streamingbench_proactive.read_order(fields, row)
+    if order.due - order.asked > MOST * EVERY:
+        wait = order.due - order.asked
+        message = f"is {wait:g} s after the question, polled are {MOST * EVERY:g} s at most"
+        fields.fail("ground_truth_time_stamp", message)
+    return order
+
+
+def _polls(order: streamingbench_proactive.Order) -> int:
+    """How many there are up to the last moment that counts."""
+    last = order.due + streamingbench_proactive.LATEST
+    return math.floor((last - order.asked) / EVERY + _CLOSE)
