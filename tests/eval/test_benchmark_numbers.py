@@ -217,7 +217,7 @@ def test_the_tasks_have_one_vote_each():
         ("EPM", "The answer is B.", "B", True, False, True),
         ("EPM", "A or B", "B", True, False, True),
         ("OCR", "(b)", "B", False, False, False),
-        ("FPD", "NO REPLY", "E", True, False, True),  # a substring is a substring
+        ("FPD", "NO REPLY", "E", False, False, False),  # silence is no response
         ("REC", "3", "3", True, True, True),
         ("REC", "3 times", "3", True, True, True),
         ("REC", "They jump 3 times", "3", True, False, True),

@@ -96,8 +96,8 @@ def intervals(
       seed: of the draws; equal inputs give equal intervals.
 
     Returns:
-      (low, high) for each name; nothing at all for fewer than two clusters, which say nothing
-      about spread.
+      (low, high) for each name, over the draws in which it has a value; none for a name without a
+      value, and nothing at all for fewer than two clusters, which say nothing about spread.
     """
     names, index_D = np.unique(np.asarray(clusters, dtype=str), return_inverse=True)
     size = len(names)
@@ -112,8 +112,10 @@ def intervals(
 
     found = {}
     for name, ratio in ratios.items():
-        low, high = np.percentile(ratio.over(sums)[0], edges)
-        found[name] = (float(low), float(high))
+        value_R, real_R = ratio.over(sums)
+        if real_R.any():
+            low, high = np.percentile(value_R[real_R], edges)
+            found[name] = (float(low), float(high))
     return found
 
 

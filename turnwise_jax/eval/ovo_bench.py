@@ -10,7 +10,8 @@ tasks, groups) and ``utils/OVOBench.py`` (prompts); of 7: johncaged/ThinkStream
    reads 12.
 3. SSR, CRR (yes or no): right if "Yes" or "No", whichever is true, occurs in the response, case
    sensitive; the whole response "Y" or "N" counts too.
-4. No response is worth 0. Test points left out because their media could not be used are not in
+4. No response is worth 0, and neither is silence one: that its words hold an "E" says nothing. Test
+   points left out because their media could not be used are not in
    the predictions and are counted beside the report's numbers.
 5. A task's accuracy is the mean over all test points of all its records, not over records first.
 6. A group is the mean of its tasks: backward (EPM, ASI, HLD), realtime (STU, OJR, ATR, ACR, OCR,
@@ -34,7 +35,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turnwise_jax.data.records import Question
+from turnwise_jax.data.records import Question, is_silent
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval.bootstrap import Mean, Measure, Ratio, intervals
 from turnwise_jax.eval.predictions import Prediction
@@ -50,9 +51,9 @@ TASKS = tuple(task for tasks in GROUPS.values() for task in tasks)
 YES_NO = ("SSR", "CRR")
 RULE = (
     "accuracy at every test point: option letter anywhere in the response; REC all digits joined "
-    "equal the count; SSR, CRR Yes/No contained, case-sensitive, or a bare Y/N; task: mean over "
-    "test points, group: over tasks, accuracy: over the groups that are there; strict: the "
-    "response starts with the answer"
+    "equal the count; SSR, CRR Yes/No contained, case-sensitive, or a bare Y/N; silence is no "
+    "response; task: mean over test points, group: over tasks, accuracy: over the groups that are "
+    "there; strict: the response starts with the answer"
 )
 
 
@@ -114,7 +115,9 @@ def report(
 
 
 def mark(task: str, response: str, truth: str) -> Mark:
-    """Rules 1-3 and 7 for one response; ``truth`` is a letter, a count or Yes/No."""
+    """Rules 1-4 and 7 for one response; ``truth`` is a letter, a count or Yes/No."""
+    if is_silent(response):
+        return Mark(False, False, False)
     strict = response[: len(truth)] == truth
     if task == "REC":
         digits = "".join(re.findall(r"\d+", response))
@@ -159,6 +162,7 @@ def _dropped(
     unread = Counter(kind for kind, m in zip(kinds, marks, strict=True) if not m.read)
     return {
         "empty_responses": sum(not response.strip() for response in responses),
+        "silent_responses": sum(map(is_silent, responses)),
         **{f"without_{kind}": unread[kind] for kind in ("letter", "digit", "yes_or_no")},
         "right_only_as_substring": sum(m.right and not m.strict for m in marks),
     }

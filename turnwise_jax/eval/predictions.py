@@ -32,7 +32,7 @@ import json
 import math
 import os
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,21 @@ def read_predictions(path: str | os.PathLike[str]) -> list[Prediction]:
     ]
 
 
+def check_distinct(predictions: Sequence[Prediction]) -> None:
+    """Refuses a dialogue that is there twice; rollouts of training logs, which have a step, may be.
+
+    Raises:
+      InputError: names the record.
+    """
+    seen: set[str] = set()
+    for prediction in predictions:
+        if prediction.step is not None:
+            continue
+        if prediction.id in seen:
+            raise InputError("is there twice, and would count twice", record=prediction.id)
+        seen.add(prediction.id)
+
+
 def iter_lines(
     path: str | os.PathLike[str], *, missing_ok: bool = True
 ) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -146,7 +161,7 @@ def iter_lines(
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):  # no newline after it: the writer was stopped in mid-line
                 return
             raise InputError("is not JSON", file=path, record=f"line {number}") from error
@@ -389,9 +404,13 @@ class _Reader:
 
     def _number(self, field: str, value: Any) -> float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value):
+        try:
+            value = float(value) if number else math.nan
+        except OverflowError:  # a whole number that no float can hold
+            value = math.inf
+        if not math.isfinite(value):
             self._refuse(field, "must be a finite number")
-        return float(value)
+        return value
 
     def _refuse(self, field: str, message: str) -> None:
         raise InputError(message, file=self.path, record=self.name, field=field)

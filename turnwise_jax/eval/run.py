@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from turnwise_jax.eval import BENCHMARKS
 from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, forced_to_speak, swap_frames
 from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.generate import Decoding, generate
-from turnwise_jax.eval.predictions import Prediction, read_predictions
+from turnwise_jax.eval.predictions import Prediction, check_distinct, read_predictions
 from turnwise_jax.eval.report import Report, make_judges
 from turnwise_jax.eval.throughput import Meter
 from turnwise_jax.rollout.policy import Policy
@@ -69,16 +70,11 @@ def evaluate(config: ConfigDict, *, predictions: str | os.PathLike[str] | None =
     else:
         skipped = _lines(Path(predictions).with_name(SKIPPED))
         said = read_predictions(predictions)
-        if not said:
-            raise InputError("holds no finished dialogue", file=predictions)
-    judges = make_judges(config.judge)
-    try:
-        report = BENCHMARKS[config.benchmark].report(
-            said, judges, resamples=config.resamples, seed=config.decoding.seed
-        )
-    finally:
-        for judge in judges:
-            judge.close()
+    file = predictions or directory / PREDICTIONS
+    if not said:
+        first = f"; the first of {len(skipped)} left out: {skipped[0]}" if skipped else ""
+        raise InputError(f"holds no finished dialogue{first}", file=file)
+    report = _scored(config, said, file)
     directory.mkdir(parents=True, exist_ok=True)
     if skipped:
         report = replace(report, counts={**report.counts, "skipped_dialogues": len(skipped)})
@@ -87,6 +83,23 @@ def evaluate(config: ConfigDict, *, predictions: str | os.PathLike[str] | None =
         (directory / SKIPPED).unlink(missing_ok=True)
     report.write(directory / REPORT)
     return report
+
+
+def _scored(config: ConfigDict, said: Sequence[Prediction], file: str | os.PathLike[str]) -> Report:
+    """The benchmark's report; what is wrong with a record is said with the file it stands in."""
+    judges = make_judges(config.judge)
+    try:
+        check_distinct(said)
+        return BENCHMARKS[config.benchmark].report(
+            said, judges, resamples=config.resamples, seed=config.decoding.seed
+        )
+    except InputError as error:
+        if error.record is None or error.file:
+            raise
+        raise InputError(error.message, file=file, record=error.record, field=error.field) from None
+    finally:
+        for judge in judges:
+            judge.close()
 
 
 def run_policy(

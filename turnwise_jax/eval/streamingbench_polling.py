@@ -10,7 +10,7 @@ The rule, line by line. Public source: THUNLP-MT/StreamingBench
    plain question is asked on the same clip.
 3. Timing is right if -2 <= time of the last record - truth <= 2 seconds.
 4. The answer is right if the timing is and the expected text is a substring of the last response,
-   case sensitive.
+   case sensitive. Silence holds no text.
 5. Without a yes the last record is the poll 4 s after the truth: too late, both wrong.
 6. ``accuracy`` (answer) and ``timing_accuracy`` are shares of all questions.
 
@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from turnwise_jax.data.records import is_silent
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval.bootstrap import Ratio, intervals
 from turnwise_jax.eval.predictions import Prediction
@@ -88,7 +89,7 @@ def report(
         for s, item in zip(stops, items.values(), strict=True)
     ]
     right = [
-        in_time and s.response is not None and item.text in s.response
+        in_time and answers(s.response, item.text)
         for in_time, s, item in zip(timely, stops, items.values(), strict=True)
     ]
     ones = np.ones(len(items))
@@ -142,6 +143,11 @@ def stop(item: Item) -> Stop:
         if "yes" in item.poll[time].strip().lower():
             return Stop(time, item.output.get(time))
     return Stop(None, None)
+
+
+def answers(response: str | None, text: str) -> bool:
+    """Whether there is a response and it holds the expected text."""
+    return response is not None and not is_silent(response) and text in response
 
 
 def _one(prediction: Prediction) -> tuple[str, str, float, str]:
