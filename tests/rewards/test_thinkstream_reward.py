@@ -85,6 +85,15 @@ def test_the_factor_of_the_number_of_replies():
     assert [reply_factor(n, Settings()) for n in range(13)] == pytest.approx(expected)
 
 
+def test_turns_of_a_second_give_three_of_slack_wherever_the_clip_starts():
+    """The mean distance of these times is a rounding error above 1 s."""
+    times = tuple(0.1 + k for k in range(1, 17))
+    assert (times[-1] - times[0]) / 15 > 1.0
+    window = (ReplyWindow(4.0, 9.0, "which?", "B"),)
+    found = terms(*(trajectory({k: "B"}, window, times=times) for k in (0, 3, 6, 7)))
+    assert found.timing.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.8])
+
+
 def test_an_open_answer_is_judged_by_the_first_reply():
     window = ReplyWindow(4.0, 9.0, "what?", "A red ring appears.")
     replies = {4: "A red ring appears.", 7: "A blue square appears."}
