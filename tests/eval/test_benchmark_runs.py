@@ -115,7 +115,7 @@ def test_a_killed_benchmark_goes_on_and_ends_the_same(whole, tmp_path, monkeypat
     config.dir = str(out)
     run = []
     loaded = module._load
-    monkeypatch.setattr(module, "_load", lambda d, *how: run.append(d.id) or loaded(d, *how))
+    monkeypatch.setattr(module, "_load", lambda d, **how: run.append(d.id) or loaded(d, **how))
     assert evaluate(config) == whole.report
     every = names(whole.directory / "predictions.jsonl")
     assert len(every) == len(set(every)) == SIZES[config.benchmark]
