@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from turnwise_jax.study.style import FAINT, INK, MUTED, PALETTE, SMALL, clean, new_figure
+from turnwise_jax.study.style import FAINT, INK, MUTED, PALETTE, SMALL, clean, new_figure, wrapped
 from turnwise_jax.train.buckets.options import Advice, Lengths
 from turnwise_jax.train.buckets.report import Found
 
@@ -36,8 +36,7 @@ def plot_lengths(found: Found) -> Figure:
 
 
 def _histogram(axes: Axes, lengths: Lengths, limits: tuple[int, ...]) -> None:
-    clean(axes, f"{lengths.name}: {lengths.what}")
-    axes.title.set_fontsize(SMALL)
+    clean(axes, lengths.name)
     axes.hist(lengths.values, bins=BINS, color=BLUE)
     for number, limit in enumerate(limits):
         label = "advised buckets end here" if number == 0 else None
@@ -45,14 +44,13 @@ def _histogram(axes: Axes, lengths: Lengths, limits: tuple[int, ...]) -> None:
     if limits:
         axes.margins(y=0.3)
         axes.legend(frameon=False, fontsize=SMALL, labelcolor=MUTED, loc="upper left")
-    axes.set_xlabel("tokens", fontsize=SMALL, color=MUTED)
+    axes.set_xlabel(wrapped(lengths.what, 44), fontsize=SMALL, color=MUTED)
     axes.set_ylabel("count", fontsize=SMALL, color=MUTED)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
 def _padding(axes: Axes, advice: Advice) -> None:
-    clean(axes, f"padding of {advice.title}")
-    axes.title.set_fontsize(SMALL)
+    clean(axes, f"padding by {advice.field.removeprefix('shapes.')}")
     numbers = [len(option.rooms) for option in advice.options]
     axes.plot(numbers, [o.padding for o in advice.options], color=BLUE, marker="o", markersize=4)
     axes.plot(
@@ -73,8 +71,8 @@ def _padding(axes: Axes, advice: Advice) -> None:
     )
     axes.legend(frameon=False, fontsize=SMALL, labelcolor=MUTED)
     axes.axhline(0.0, color=FAINT, linewidth=0.8)
-    axes.set_ylim(bottom=0.0)
-    axes.margins(x=0.1, y=0.2)
+    axes.margins(x=0.1)
+    axes.set_ylim(0.0, 1.15 * max(advice.now.padding, advice.options[0].padding) + 0.01)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("buckets", fontsize=SMALL, color=MUTED)

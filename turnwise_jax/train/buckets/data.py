@@ -238,6 +238,9 @@ def _advice(
       candidates: lengths, and the room of a bucket for each.
       present: the config's lengths and rooms.
       held: tokens of a batch in expectation.
+
+    A batch runs in the first bucket whose lengths hold its records. Its media are not looked at:
+    every bucket has room for those of the batches that it is made for.
     """
     length_R, sizes_RF = sizes
     lengths_M, rooms = candidates
