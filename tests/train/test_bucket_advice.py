@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from turnwise_jax.train.collect import row_buckets
 from turnwise_jax.train.metrics import METRICS, append_jsonl, read_jsonl
 from turnwise_jax.train.validate import validate
 
+ROOT = Path(__file__).resolve().parents[2]
 COUNT, BATCH, GROUP, LIMIT = 14, 2, 2, 6
 LOGGED = (("d0", "d1"), ("d2", "d3"), ("d4", "d5"), ("d6", "d7"), ("d8", "d9"), ("d10", "d11"))
 
@@ -210,6 +213,15 @@ def test_lengths_that_do_not_hold_the_data_are_refused(records):
         _ = changed(records, shapes__rollout_lengths=(64,)).rollout_shapes
     assert error.value.field == "shapes.rollout_lengths"
     assert error.value.record in {dialogue.id for dialogue in records.dialogues}
+
+
+def test_commands_of_the_doc_exist(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    section = (ROOT / "docs" / "performance.md").read_text().split("## Shapes")[1]
+    (block,) = re.findall(r"```bash\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    words = shlex.split(block.replace("\\\n", " "))
+    assert words[:2] == ["turnwise", "shapes"]
+    parse(words[2:], "", shapes_command.define)
 
 
 @pytest.fixture

@@ -192,14 +192,20 @@ def planned_rooms(config: ConfigDict, policy: Policy) -> Shapes | RowShapes:
         asked = asked_forms(data.dialogues, hints=config.hints.use)
         return answer_buckets(config, policy, asked, grids_of(asked, data), 1)[-1]
     if supervised:
-        rows = RowShapes.for_dialogues(data.dialogues, data.grids, policy, batch_size=size)
-        return rows[-1]
+        return RowShapes.for_dialogues(
+            data.dialogues,
+            data.grids,
+            policy,
+            batch_size=size,
+            lengths=config.shapes.row_lengths,
+        )[-1]
     return Shapes.for_dialogues(
         data.dialogues,
         data.grids,
         policy,
         batch_size=size,
         new_tokens=config.rollout.max_new_tokens,
+        lengths=config.shapes.rollout_lengths,
     )[-1]
 
 
@@ -252,7 +258,8 @@ def planned_batch(
             rooms.batch * config.rollout.group_size,
             config.shapes.shared_context,
         )
-        length, actions = row_buckets(rooms, 1, shared=shared_context)[-1]
+        lengths = config.shapes.row_lengths
+        length, actions = row_buckets(rooms, 1, shared=shared_context, lengths=lengths)[-1]
         if shared_context:
             copies = layout.copies(rooms.batch, config.optimizer.accumulate)
             context = context_rows(empty_batch(policy, rooms, count=rooms.batch), copies=copies)
