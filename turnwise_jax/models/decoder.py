@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import DTypeLike
 
 from turnwise_jax.kernels.attention import Run, Visible, attend
 from turnwise_jax.models.cache import KVCache
 from turnwise_jax.models.layers import Build, Linear, RMSNorm, SwiGLU, scan_layers
+from turnwise_jax.models.lora import is_adapter
+from turnwise_jax.models.params import Path, named, replaced
 from turnwise_jax.models.rope import interleaved_axes, rotate, section_axes
 from turnwise_jax.models.sharding import brought_together, split_rows
 
@@ -196,6 +200,33 @@ class Decoder(nnx.Module):
         if cache is not None:
             cache = cache.append(*new, jnp.sum(rows.valid, axis=1, dtype=jnp.int32))
         return self.norm(x), cache, inputs
+
+
+def cast_kernels(params: nnx.State, dtype: DTypeLike) -> nnx.State:
+    """Parameters, or their shapes, with the layers' kernels as every pass casts them.
+
+    Many passes then cast once, and what they compute is the same. Head and embedding keep their
+    dtype, as the trainer's log-probs take them.
+    """
+    leaves = named(params)
+    kernels = {
+        path: leaf
+        for path, leaf in leaves.items()
+        if path[: len(STACK)] == STACK and (path[-1] == "kernel" or is_adapter(path))
+    }
+    wide = {path: leaf for path, leaf in kernels.items() if leaf.dtype != jnp.dtype(dtype)}
+    if not wide:
+        return params
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in wide.values()):
+        cast = {path: leaf.update(dtype=jnp.dtype(dtype)) for path, leaf in wide.items()}
+    else:
+        cast = _cast(wide, jnp.dtype(dtype))
+    return replaced(params, {**leaves, **cast})
+
+
+@partial(jax.jit, static_argnames="dtype")
+def _cast(leaves: dict[Path, jax.Array], dtype: jnp.dtype) -> dict[Path, jax.Array]:
+    return {path: leaf.astype(dtype) for path, leaf in leaves.items()}
 
 
 def _filled(cache: KVCache) -> Visible:

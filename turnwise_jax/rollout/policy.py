@@ -114,6 +114,11 @@ class Policy:
         checkpoints.save(directory, self.config, params, source=self.directory, lora=self.lora)
 
     @property
+    def dtype(self) -> np.dtype:
+        """What the decoder computes in."""
+        return nnx.merge(self.graphdef, self.params).text.embed.dtype
+
+    @property
     def rows(self) -> int:
         """V: rows of the output head, at least the tokenizer's ids."""
         head = jax.eval_shape(lambda params: nnx.merge(self.graphdef, params).head(), self.params)

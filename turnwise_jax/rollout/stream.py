@@ -14,6 +14,7 @@ from flax import nnx
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.cache import KVCache
+from turnwise_jax.models.decoder import cast_kernels
 from turnwise_jax.models.sharding import traced_on
 from turnwise_jax.rollout.decode import Rule, State, TurnOutput, begin, encode, take_turn
 from turnwise_jax.rollout.placement import Placement, placed
@@ -90,7 +91,7 @@ class StreamEngine:
         if len({bucket.new_tokens for bucket in self.buckets}) != 1:
             raise InputError("must be the same in every bucket", field="new_tokens")
         self.placement = placement or Placement.on_one_device()
-        self._allowed = policy.allowed
+        self._allowed, self._dtype = policy.allowed, policy.dtype
         graphdef, rows = policy.graphdef, self.placement.rows
         state = _state_shardings(self.placement)
         self._encode = jax.jit(
@@ -118,7 +119,7 @@ class StreamEngine:
 
     def warm_up(self, params: nnx.State, *, group_size: int) -> None:
         """Compiles every bucket by running it on an empty batch."""
-        params = self.placement.settled(params)
+        params = cast_kernels(self.placement.settled(params), self._dtype)
         for shapes in self.buckets:
             prompts = empty_batch(self.policy, shapes)
             *shown, state = self._start(params, prompts, group_size, 0, 0)
@@ -135,6 +136,7 @@ class StreamEngine:
           group_size: G.
         """
         place, media = self.placement.split_shapes, prompts.media
+        params = cast_kernels(params, self._dtype)
         if media is not None:
             encode_ = self._encode.lower(params, place(media))
             yield "encode", encode_
@@ -213,7 +215,7 @@ class StreamEngine:
         depth: int,
     ) -> Iterator[tuple[int, TurnOutput]]:
         """Turn by turn; nothing here waits for the device."""
-        params = self.placement.settled(params)
+        params = cast_kernels(self.placement.settled(params), self._dtype)
         *shown, state = self._start(params, prompts, group_size, seed, step)
         for k in range(depth):
             state, out = self._advance(params, shown, state, prompts, k)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from turnwise_jax.models import flops
+from turnwise_jax.models.decoder import cast_kernels
 from turnwise_jax.models.params import named
 from turnwise_jax.rollout.decode import PENDING
 from turnwise_jax.rollout.shapes import Shapes
@@ -63,7 +64,7 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
     works = works_of(plan)
     state = plan.state
     elsewhere = {"update": 0.0, "reference": _held((state.opt_state, state.trained))}
-    rollouts = _held((state.opt_state, state.reference))
+    rollouts = _held((state.opt_state, state.reference)) + _replaced_bytes(plan)
     for name, lowered in plan.lowerings():
         work = works[name]
         own = work.flops / devices
@@ -147,6 +148,12 @@ def _memory(compiled: jax.stages.Compiled) -> dict[str, float]:
         "aliased": float(found.alias_size_in_bytes),
         "code": float(found.generated_code_size_in_bytes),
     }
+
+
+def _replaced_bytes(plan: Plan) -> float:
+    """Parameters on one device that rollouts have in another dtype, and that stay beside it."""
+    masters, cast = named(plan.state.params), cast_kernels(plan.state.params, plan.policy.dtype)
+    return _held([m for path, m in masters.items() if named(cast)[path].dtype != m.dtype])
 
 
 def _held(state: Any) -> float:
