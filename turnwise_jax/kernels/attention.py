@@ -10,7 +10,7 @@ their log-sum-exp, which gives the one softmax over all keys exactly:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -20,8 +20,6 @@ from jax import Array
 MASKED = -1e30  # finite, so that a query without a visible key stays finite
 QUERY_BLOCK = 512  # queries that attend at a time; bounds the float32 [T, S] scores
 
-Visible = Callable[[Array], Array]
-
 
 class Run(NamedTuple):
     """Keys and values that queries attend to, ``[b, N, S, C]`` each.
@@ -29,13 +27,21 @@ class Run(NamedTuple):
     With as many rows as there are queries each row has its own. With fewer, ``b`` divides the
     queries' ``B`` rows, and ``B / b`` consecutive ones share a row of keys.
 
-    ``visible(index)`` says for queries ``index`` ``[t]`` which keys they see, bool
-    ``[b, t or 1, S]``.
+    ``valid``: bool ``[b, S]``, keys that may be seen at all. ``causal``: these are the queries' own
+    keys, and query t sees keys 0..t; otherwise every query sees all of them.
     """
 
     key: Array
     value: Array
-    visible: Visible
+    valid: Array
+    causal: bool = False
+
+    def visible(self, index: Array) -> Array:
+        """Which keys the queries ``index`` ``[t]`` see, bool ``[b, t or 1, S]``."""
+        if not self.causal:
+            return self.valid[:, None, :]
+        earlier = index[:, None] >= jnp.arange(self.valid.shape[1])[None, :]
+        return earlier[None] & self.valid[:, None, :]
 
 
 class _Partial(NamedTuple):
@@ -82,12 +88,13 @@ def _check(query: Array, runs: Sequence[Run]) -> None:
     if query.ndim != 5 or not runs:
         raise ValueError(f"query should be [B, T, N, G, C] with a run of keys, got {query.shape}")
     rows, _, heads, _, width = query.shape
-    for key, value, _ in runs:
+    for key, value, valid, _ in runs:
         fits = key.ndim == 4 and key.shape == value.shape
+        fits = fits and valid.shape == (key.shape[0], key.shape[2])
         if not fits or rows % key.shape[0] or key.shape[1] != heads or key.shape[3] != width:
             raise ValueError(
-                f"keys {key.shape} and values {value.shape} should be [b, N, S, C] for queries "
-                f"{query.shape}, with b a divisor of {rows}"
+                f"keys {key.shape}, values {value.shape} and valid {valid.shape} should be "
+                f"[b, N, S, C] and [b, S] for queries {query.shape}, with b a divisor of {rows}"
             )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 
-from turnwise_jax.kernels.attention import Run, Visible, attend
+from turnwise_jax.kernels.attention import Run
+from turnwise_jax.models.attention import mixed_values
 from turnwise_jax.models.cache import KVCache
 from turnwise_jax.models.layers import Build, Linear, RMSNorm, SwiGLU, scan_layers
 from turnwise_jax.models.lora import is_adapter
@@ -76,15 +77,6 @@ class Stream(NamedTuple):
     valid: jax.Array
     inject: Inject | None = None
 
-    def causal(self, index: jax.Array) -> jax.Array:
-        """Which of its own keys a query sees: earlier and valid ones, ``[B, t, T]``."""
-        earlier = index[:, None] >= jnp.arange(self.valid.shape[1])[None, :]
-        return earlier[None] & self.valid[:, None, :]
-
-    def all(self, index: jax.Array) -> jax.Array:
-        """All valid keys, for queries behind them: ``[B, 1, T]``."""
-        return self.valid[:, None, :]
-
 
 class DecoderLayer(nnx.Module):
     """One layer: ``x + o(attention(norm(x)))``, then ``x + mlp(norm(x))``."""
@@ -108,15 +100,15 @@ class DecoderLayer(nnx.Module):
         self,
         x: jax.Array,
         table: Table,
-        causal: Visible,
+        valid: jax.Array,
         past: Sequence[Run],
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """Hidden states ``[B, T, D]`` -> the next ones and this layer's new ``[B, N, T, C]`` pair.
 
-        ``causal`` says which new keys a query sees, ``past`` are older runs of keys.
+        ``valid`` says which new keys count, ``past`` are older runs of keys.
         """
         query, key, value = self._project(self.attn_norm(x), table)
-        mixed = attend(query, [*past, Run(key, value, causal)])
+        mixed = mixed_values(query, [*past, Run(key, value, valid, causal=True)])
         x = x + self.o(mixed.reshape(*x.shape[:2], -1))
         return x + self.mlp(self.mlp_norm(x)), (key, value)
 
@@ -173,11 +165,11 @@ class Decoder(nnx.Module):
             past = [Run(*run, _filled(held)) for run, held in zip(kept, caches, strict=True)]
             ahead, x = streams
             if context is not None:
-                ahead, new = layer(split_rows(ahead), context.table, context.causal, [])
+                ahead, new = layer(split_rows(ahead), context.table, context.valid, [])
                 ahead = _injected(context.inject, number, ahead)
-                past = [Run(*new, context.all), *past]
+                past = [Run(*new, context.valid), *past]
             x = split_rows(x)
-            y, new = layer(x, rows.table, rows.causal, past)
+            y, new = layer(x, rows.table, rows.valid, past)
             y = _injected(rows.inject, number, y)
             return (ahead, y), (new if cache is not None else None, x if every_layer else None)
 
@@ -229,11 +221,8 @@ def _cast(leaves: dict[Path, jax.Array], dtype: jnp.dtype) -> dict[Path, jax.Arr
     return {path: leaf.astype(dtype) for path, leaf in leaves.items()}
 
 
-def _filled(cache: KVCache) -> Visible:
-    def visible(index: jax.Array) -> jax.Array:
-        return (jnp.arange(cache.capacity)[None, :] < cache.length[:, None])[:, None]
-
-    return visible
+def _filled(cache: KVCache) -> jax.Array:
+    return jnp.arange(cache.capacity)[None, :] < cache.length[:, None]
 
 
 def _injected(inject: Inject | None, number: jax.Array, x: jax.Array) -> jax.Array:

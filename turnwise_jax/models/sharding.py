@@ -68,6 +68,11 @@ def on_mesh(mesh: Mesh | None) -> Iterator[None]:
         _MESH.reset(token)
 
 
+def current_mesh() -> Mesh | None:
+    """The mesh that models are being traced for, None for one device."""
+    return _MESH.get()
+
+
 def traced_on(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, always called under :func:`on_mesh`."""
 
@@ -81,7 +86,7 @@ def traced_on(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def split_rows(x: jax.Array) -> jax.Array:
     """``x [B, ...]`` with its rows split over the devices, where these divide them."""
-    mesh = _MESH.get()
+    mesh = current_mesh()
     if mesh is None or x.shape[0] % math.prod(mesh.shape[axis] for axis in ROWS):
         return x
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, BATCH))
@@ -98,7 +103,7 @@ def brought_together(layer: nnx.State, stack: Path, dtype: DTypeLike) -> nnx.Sta
       stack: where all of them stand together.
       dtype: of kernels on their way; other parameters keep theirs.
     """
-    mesh = _MESH.get()
+    mesh = current_mesh()
     if mesh is None or mesh.shape["fsdp"] == 1:
         return layer
     axes = {name: None if axis == "fsdp" else axis for name, axis in MESH_AXES.items()}

@@ -109,7 +109,7 @@ class Block(nnx.Module):
             part(y).reshape(*x.shape[:2], heads, -1) for part in (self.q, self.k, self.v)
         )
         key, value = jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2)
-        mixed = attend(query[:, :, :, None], [Run(key, value, lambda index: valid[:, None])])
+        mixed = attend(query[:, :, :, None], [Run(key, value, valid)])
         x = x + self.out(mixed.reshape(x.shape))
         return x + self.fc2(jax.nn.gelu(self.fc1(self.norm2(x)), approximate=False))
 

@@ -228,8 +228,7 @@ def _attend_slots(
     slices, windows, slots, heads, width = query.shape
     batch = slices * windows if windowed else slices
     query, key, value = (x.reshape(batch, -1, heads, width) for x in (query, key, value))
-    mask = valid.reshape(batch, 1, -1)
-    runs = [Run(jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2), lambda index: mask)]
+    runs = [Run(jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2), valid.reshape(batch, -1))]
     return attend(query[:, :, :, None], runs).reshape(slices, windows, slots, heads, width)
 
 

@@ -170,7 +170,7 @@ class Block(nnx.Module):
         query, key, value = (qkv[:, :, i] for i in range(3))
         query, key = rotate(query, table), rotate(key, table)
         key, value = jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2)
-        mixed = attend(query[:, :, :, None], [Run(key, value, lambda index: valid[:, None])])
+        mixed = attend(query[:, :, :, None], [Run(key, value, valid)])
         x = x + self.proj(mixed.reshape(x.shape))
         return x + self.mlp(self.norm2(x))
 
