@@ -1,6 +1,6 @@
 """Evaluation: run a policy over dialogues, score what it said, report it with intervals.
 
-``predictions``  the JSON-lines form of finished dialogues
+``predictions``  the JSON-lines form of finished dialogues; by way of ``lines``
 ``generate``     a policy run over dialogues, resumable item by item
 ``controls``     silence, speaking always, another video's media, nothing to hear, nothing to see
 ``scoring``      eq. 1, prefix scores and credit of finished dialogues
