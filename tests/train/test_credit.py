@@ -251,7 +251,7 @@ def test_row_buckets_hold_a_token_of_every_turn():
 
 def test_row_buckets_of_given_lengths():
     given = (10, 30, 96)
-    assert row_buckets(shapes(), 3, lengths=given) == [(368, 10), (392, 30), (456, 96)]
+    assert row_buckets(shapes(), 3, lengths=given) == [(376, 10), (392, 30), (456, 96)]
     smaller = shapes(turns=2, branch=30)  # of another rollout bucket: it samples 24 at most
     assert row_buckets(smaller, 1, lengths=given) == [(240, 10), (256, 24)]
     with pytest.raises(InputError, match=r"may sample 96 tokens \(8 turns of 12\); add 96"):
