@@ -124,6 +124,8 @@ def check(argv: Sequence[str]) -> None:
     if args.output and Path(args.output).resolve() == Path(paths[0]).resolve():
         message = "is the set itself, which problems.jsonl may become a part of; choose another"
         raise InputError(message, file=args.output, field="output")
+    if Path(args.output).is_file():
+        raise InputError("is a file; name a folder", file=args.output, field="output")
     checked = check_set(
         args.source,
         paths[0],

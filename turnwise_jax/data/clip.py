@@ -90,8 +90,8 @@ def stream_turns(
     Raises:
       InputError: a range without a single turn, something said outside of it.
     """
-    if frame_interval <= 0 or frames_per_turn < 1:
-        raise InputError("must be above 0", field="frame_interval or frames_per_turn")
+    if not 0 < frame_interval < math.inf or frames_per_turn < 1:
+        raise InputError("must be above 0 and finite", field="frame_interval or frames_per_turn")
     span = frame_interval * frames_per_turn
     frames = math.floor((end - start) / frame_interval + 1e-6)
     if not rest:

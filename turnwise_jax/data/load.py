@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def load_dialogues(
         raise InputError(f"goes with one file, {path} has {len(files)}", field="user_turns")
     if root is None:
         root = path if Path(path).is_dir() else Path(path).parent
-    clip = clip or ClipSpec()
+    clip = checked_clip(clip)
     dialogues: list[Dialogue] = []
     skipped: list[str] = []
     for file in files:
@@ -96,6 +97,16 @@ def find_records(source: str, root: str | os.PathLike[str]) -> Path:
             field="data.path",
         )
     return found[0]
+
+
+def checked_clip(clip: ClipSpec | None) -> ClipSpec:
+    """The usual one if None; refuses what shows nothing, before any record is blamed for it."""
+    clip = clip or ClipSpec()
+    for field, least in (("frames", 1), ("turn_frames", 1), ("interval", 1e-3), ("context", 0.0)):
+        if not least <= getattr(clip, field) < math.inf:
+            message = f"must be at least {least:g} and finite, got {getattr(clip, field):g}"
+            raise InputError(message, field=field)
+    return clip
 
 
 def check_on_bad_record(value: str) -> None:

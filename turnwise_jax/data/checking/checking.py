@@ -14,7 +14,7 @@ from turnwise_jax.data.checking.dialogues import dialogue_problems
 from turnwise_jax.data.checking.media import MediaFiles, uses
 from turnwise_jax.data.checking.problems import Problem
 from turnwise_jax.data.checking.tally import Tally
-from turnwise_jax.data.load import record_files
+from turnwise_jax.data.load import checked_clip, record_files
 from turnwise_jax.data.records import ClipSpec, Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.progress import ProgressBar
@@ -71,8 +71,10 @@ def check_set(
     checked = Checked(source, Path(path), files, Tally(), MediaFiles(decode), [])
     if root is None:
         root = path if Path(path).is_dir() else Path(path).parent
-    parse = partial(DATASETS[source].parse, root=root, clip=clip or ClipSpec())
+    parse = partial(DATASETS[source].parse, root=root, clip=checked_clip(clip))
     total = sum(1 for _ in _rows(source, files, user_turns))
+    if not total:
+        raise InputError("holds no record", file=path)
     seen: set[str] = set()
     with ProgressBar("checking records", total) as bar:
         for file, number, name, row in _rows(source, files, user_turns):

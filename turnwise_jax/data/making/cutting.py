@@ -6,6 +6,7 @@ last decision (MMDuet2's SFT data) or its first one, and is silent everywhere el
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -75,14 +76,16 @@ def check_spec(spec: CutSpec) -> None:
         if getattr(spec, field) < least:
             message = f"must be at least {least}, got {getattr(spec, field)}"
             raise InputError(message, field=field)
-    if not spec.interval > 0:
-        raise InputError(f"must be above 0, got {spec.interval:g}", field="interval")
+    for field in ("interval", "segment"):
+        value = getattr(spec, field)
+        if not 0 < value < math.inf:
+            raise InputError(f"must be above 0 and finite, got {value:g}", field=field)
     turns = spec.segment / spec.turn_seconds
     if turns < 1 or abs(turns - round(turns)) > _CLOSE:
         message = f"must be whole turns of {spec.turn_seconds:g} s, got {spec.segment:g} s"
         raise InputError(message, field="segment")
     if spec.most_turns < spec.segment_turns:
-        message = f"holds no segment of {spec.segment_turns * spec.turn_frames} frames"
+        message = f"holds no segment of {spec.segment_turns * spec.turn_frames:g} frames"
         raise InputError(message, field="max_frames")
     if spec.reply_at not in REPLY_AT:
         message = f"must be 'end' or 'start', got {spec.reply_at!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -53,9 +54,8 @@ def clock_seconds(text: str) -> float | None:
     if match is None or (match[1] is not None and int(match[2]) > 59):
         return None
     seconds = float(match[3].replace(",", "."))
-    if seconds >= 60:
-        return None
-    return 3600.0 * int(match[1] or 0) + 60.0 * int(match[2]) + seconds
+    whole = 3600.0 * float(match[1] or 0) + 60.0 * float(match[2]) + seconds
+    return whole if seconds < 60 and whole < math.inf else None
 
 
 def read_seconds(fields: Fields, value: Any, field: str) -> float:

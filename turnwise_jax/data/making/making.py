@@ -210,7 +210,12 @@ def _fill(folder: Path, job: MakeJob, made: Made, counts: Counts) -> None:
         for (split, kind), dialogues in made.items():
             if dialogues:
                 path = folder / _FILES[kind].format(split)
-                _WRITE[kind](_counted(dialogues, bar), path, root="")
+                try:
+                    _WRITE[kind](_counted(dialogues, bar), path, root="")
+                except InputError as error:  # of the source; the file it names will not be there
+                    raise InputError(
+                        error.message, file=job.source, record=error.record, field=error.field
+                    ) from None
     settings = {**job.spec._asdict(), "kind": job.kind, "held_out": job.held_out, "seed": job.seed}
     text = json.dumps({"settings": settings, "counts": counts._asdict()}, indent=1) + "\n"
     (folder / MANIFEST).write_text(text, encoding="utf-8")

@@ -40,7 +40,7 @@ def rows(path: FilePath) -> Iterator[tuple[str, dict[str, Any]]]:
     seen: Counter[str] = Counter()
     for number, row in enumerate(records(path, None), 1):
         video = row.get("video")
-        usual = Path(video).stem if isinstance(video, str) and video else f"entry {number}"
+        usual = (Path(video).stem if isinstance(video, str) else "") or f"entry {number}"
         seen[usual] += 1
         if seen[usual] > 1:
             usual = f"{usual}%Q{seen[usual]}"

@@ -43,6 +43,8 @@ class Fields:
     def text(self, value: Any, field: str) -> str:
         if not isinstance(value, str):
             self.fail(field, f"must be text, got {_show(value)}")
+        if not writable(value):
+            self.fail(field, f"holds half a surrogate pair, got {value[:60]!a}")
         return value
 
     def number(self, value: Any, field: str) -> float:
@@ -212,6 +214,15 @@ class Fields:
         if not sounds:
             self.fail("audios", f"{field} has an <audio>, no sound is left")
         return UserTurn(turn.frames, text, sounds[0])
+
+
+def writable(text: str) -> bool:
+    """Whether a file can hold a text: half a surrogate pair, which JSON can spell, it cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def image_reference(frame: Frame, root: str | os.PathLike[str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from turnwise_jax.data.sources.fields import writable
 from turnwise_jax.errors import InputError
 
 UNREADABLE = "unreadable"  # key of the reason why a line holds no record
@@ -33,9 +34,9 @@ def read_rows(
                 if line.strip():
                     row = _json_object(line)
                     given = name(row)
-                    if isinstance(given, bool) or not isinstance(given, str | int) or given == "":
-                        given = f"line {number}"
-                    yield str(given), row
+                    whole = isinstance(given, int) and not isinstance(given, bool)
+                    named = isinstance(given, str) and given and writable(given)
+                    yield str(given) if whole or named else f"line {number}", row
     except FileNotFoundError as error:
         raise InputError("no such file", file=path) from error
     except (OSError, UnicodeDecodeError) as error:

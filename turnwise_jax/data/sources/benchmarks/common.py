@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turnwise_jax.data.records import ClipSpec, Dialogue, Question
-from turnwise_jax.data.sources.fields import Fields
+from turnwise_jax.data.sources.fields import Fields, writable
 from turnwise_jax.data.sources.json_lines import UNREADABLE, read_rows
 from turnwise_jax.data.sources.qa import THINK_SYSTEM, Media, one_turn, read_media
 from turnwise_jax.data.sources.questions import user_text
@@ -84,7 +84,8 @@ def refuse_user_turns(user_turns: FilePath | None) -> None:
 def name_of(value: Any, otherwise: str) -> str:
     """A record's name: the value of the field that holds it, if that is usable."""
     whole = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if whole or (isinstance(value, str) and value) else otherwise
+    named = isinstance(value, str) and value and writable(value)
+    return str(value) if whole or named else otherwise
 
 
 def checked(file: str, name: str, row: dict[str, Any]) -> Fields:

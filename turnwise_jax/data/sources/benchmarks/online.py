@@ -127,7 +127,8 @@ def stream(
         last = turns([])[-1].time
         return turns([entry for entry in said if entry.time < last - _CLOSE])
     except InputError as error:
-        fields.fail(field, f"{path}: {error.message}")
+        message = f"{path}: {error.message}"
+    fields.fail(field, message)  # out here, since it is not the file that is broken
 
 
 def looked_back(
