@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from asking import avatar
 from ml_collections import ConfigDict
 from runs import rl, sft
 
@@ -21,10 +22,13 @@ from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
 from turnwise_jax.data.sources import mmduet2_rl
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.shapes import RowShapes, Shapes, choose
+from turnwise_jax.train.answer_setup import answer_rooms
 from turnwise_jax.train.aot.plan import planned_policy
 from turnwise_jax.train.buckets.data import Records, histograms, rollout_advice, supervised_advice
 from turnwise_jax.train.buckets.logs import logged_batches, row_advice
 from turnwise_jax.train.collect import row_buckets
+from turnwise_jax.train.hosts import ALONE
+from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.metrics import METRICS, append_jsonl, read_jsonl
 from turnwise_jax.train.validate import validate
 
@@ -200,6 +204,38 @@ def test_logged_rows_have_the_padding_that_the_run_logged(rl_run, place):
     assert row_advice(records, batches).now.padding == pytest.approx(np.mean(logged), abs=0.02)
     report = json.loads((rl_run / "report.json").read_text())
     assert report["padding"] == pytest.approx(np.mean(logged))
+
+
+def test_padding_of_logged_answers(asking, tmp_path):
+    """Two fresh and two replayed answers of two prompts, one of them asked with its hint."""
+    config = avatar(asking, tmp_path / "run")
+    config.shapes.row_buckets = 3
+    records = Records.read(config, planned_policy(config))
+    assert len(records.dialogues) > records.plain == len({d.id[:2] for d in records.dialogues})
+    names = [records.dialogues[0].id, records.dialogues[-1].id]
+    sampled = [(1, 2, 3, 2, 3, 1, 1, 1), (6, 1, 1, 1, 2, 2, 2, 2), (2, 1, 1, 1, 2, 1, 1, 2)]
+    lines = [
+        {"step": step, "group": names[n % 2], "tokens": count, "replayed": n >= 4}
+        for step, counts in enumerate(sampled)
+        for n, count in enumerate(counts)
+    ]
+    wholes = [need.whole for need in records.needs]  # a hinted form may be the longest
+    assert all(o.lengths[-1] >= max(wholes) for o in rollout_advice(records).options)
+    (tmp_path / "run").mkdir()
+    append_jsonl(tmp_path / "run" / "groups.jsonl", lines)
+    advice = row_advice(records, logged_batches(records, tmp_path / "run"))
+    layout = Layout.of(make_mesh(config.mesh))
+    asked = {dialogue.id: dialogue for dialogue in records.dialogues}
+    grids = dict(zip(asked, records.grids, strict=True))
+    rooms = answer_rooms(config, records.policy, asked, grids, layout, ALONE).mixed
+    contexts = {
+        d.id: need.context for d, need in zip(records.dialogues, records.needs, strict=True)
+    }
+    held = sum(map(sum, sampled)) + 3 * 4 * sum(contexts[name] for name in names)
+    fits = [next(r for r in rooms if max(counts) <= r.actions) for counts in sampled]
+    assert advice.now.rooms == tuple(str(room.actions) for room in rooms)
+    slots = sum(room.batch * room.length for room in fits)
+    assert advice.now.padding == pytest.approx(1 - held / slots)
 
 
 def test_logs_of_other_records_are_refused(records, tmp_path):
