@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -60,9 +61,12 @@ class Report:
         """Read what :meth:`write` wrote; InputError if the file holds something else."""
         try:
             record = json.loads(Path(path).read_text())
-            record["intervals"] = {k: tuple(v) for k, v in record["intervals"].items()}
-            return cls(**record)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            record["intervals"] = {k: (low, high) for k, (low, high) in record["intervals"].items()}
+            report = cls(**record)
+            for value in (*report.metrics.values(), *itertools.chain(*report.intervals.values())):
+                float(value)
+            return report
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise InputError(f"is not a report: {error}", file=path) from error
 
     def table(self, title: str = "") -> Table:

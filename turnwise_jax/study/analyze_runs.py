@@ -36,8 +36,8 @@ class Decisions(NamedTuple):
       repetitive_N: bool[N] a reply that was judged to hold nothing new.
       trajectory_N: i64[N] which trajectory a decision is of, 0 to M - 1.
       batches: training batches that the trajectories are from.
-      left_out: trajectories of these batches that are not complete: their reward or a prefix score
-        is missing, or they or another one of their group ended early.
+      left_out: trajectories of these batches that are not complete: their reward, a prefix score or
+        an advantage is missing, or they or another one of their group ended early.
       recomputed: the run was trained with other credit; ``turn_N`` comes from the logged prefix
         scores (the counterfactual).
     """
@@ -85,7 +85,9 @@ def read_run(directory: str | os.PathLike[str]) -> Run:
     records, groups = _lines(place / METRICS), _lines(place / GROUPS)
     if not records:
         raise InputError("has no batch yet; analyze the run later", file=place / METRICS)
-    config = _config(place / CONFIG).get("algorithm", {})
+    _check_metrics(records, place / METRICS)
+    _check_lengths(groups, place / GROUPS)
+    config = _algorithm(place / CONFIG)
     try:
         return Run(place, records, decisions_of(records, groups, config))
     except (KeyError, TypeError, ValueError) as error:
@@ -121,7 +123,7 @@ def decisions_of(
     for b, group in enumerate(whole):
         turns = max(len(rollout["times"]) for rollout in group)
         for g, rollout in enumerate(group):
-            if not _complete(rollout, turns):
+            if not (_complete(rollout, turns) and np.isfinite(turn_BGK[b, g, :turns]).all()):
                 continue
             shared.append(np.full(turns, rollout["shared_advantage"], float))
             turn.append(turn_BGK[b, g, :turns])
@@ -158,8 +160,8 @@ def _complete(rollout: Mapping[str, Any], turns: int) -> bool:
 
 
 def _logged(groups: Sequence[Sequence[Mapping[str, Any]]]) -> np.ndarray:
-    """f64[B, G, K] the advantages that the run was trained on, padded with 0."""
-    return np.nan_to_num(_stacked(groups, "turn_advantages", 0))
+    """f64[B, G, K] the advantages that the run was trained on, padded with NaN."""
+    return _stacked(groups, "turn_advantages", 0)
 
 
 def _recomputed(
@@ -210,14 +212,58 @@ def _joined(parts: Sequence[np.ndarray], dtype: type) -> np.ndarray:
 
 
 def _lines(path: Path) -> Records:
+    """The whole lines of a log, each an object with its step."""
     try:
-        return read_jsonl(path)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        records = read_jsonl(path)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"holds a line that is no JSON: {error}", file=path) from error
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, dict) or not _is_number(record.get("step")):
+            raise InputError(
+                "is no line of a log: needs a step", file=path, record=f"line {number}"
+            )
+    return records
 
 
-def _config(path: Path) -> dict[str, Any]:
+def _check_metrics(records: Records, path: Path) -> None:
+    """Refuses values that are neither numbers nor missing; lists belong to no picture."""
+    for number, record in enumerate(records, 1):
+        for name, value in record.items():
+            if not (value is None or isinstance(value, bool | list) or _is_number(value)):
+                message = f"must be a number, got {str(value)[:60]!r}"
+                raise InputError(message, file=path, record=f"line {number}", field=name)
+
+
+def _check_lengths(groups: Records, path: Path) -> None:
+    """Refuses rollouts whose lists do not have an entry for each decision."""
+    for number, rollout in enumerate(groups, 1):
+        times = rollout.get("times")
+        turns = len(times) if isinstance(times, list) else 0
+        for name, more in (("turn_advantages", 0), ("repetitive", 0), ("prefix_scores", 1)):
+            values = rollout.get(name)
+            if isinstance(values, list) and len(values) != turns + more:
+                message = f"has {len(values)} entries for {turns} times"
+                raise InputError(message, file=path, record=f"line {number}", field=name)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a float can hold it; booleans are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
     try:
-        return json.loads(path.read_text()) if path.exists() else {}
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        float(value)
+    except OverflowError:
+        return False
+    return True
+
+
+def _algorithm(path: Path) -> dict[str, Any]:
+    """The section of a run's config; empty where the file or the section is not there."""
+    try:
+        config = json.loads(path.read_text()) if path.exists() else {}
+    except (ValueError, RecursionError) as error:
         raise InputError(f"is no JSON: {error}", file=path) from error
+    found = config.get("algorithm", {}) if isinstance(config, dict) else None
+    if not isinstance(found, dict):
+        raise InputError("must hold a mapping", file=path, field="algorithm")
+    return found
