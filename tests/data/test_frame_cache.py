@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -297,6 +299,42 @@ def test_threads_with_handles_of_their_own_share_a_directory(tmp_path, fill):
     cache = FrameCache(tmp_path / "cache", 40_000)
     assert 0 < used(cache) <= 40_000
     assert hits > 60
+    assert {path.suffix for path in entries(cache)} == {frame_cache.ENTRY}
+
+
+WORKER = """
+import sys
+import numpy as np
+from turnwise_jax.data.frame_cache import FrameCache
+source, directory, room, seed, count = sys.argv[1:]
+cache = FrameCache(directory, int(room))
+for number in np.random.default_rng(int(seed)).integers(0, 6, int(count)).tolist():
+    (got,) = cache.arrays(source, {"n": number}, lambda: [np.full(10_000, number, np.uint8)])
+    assert got.shape == (10_000,) and (got == number).all()
+    print(number, flush=True)
+"""
+
+
+def test_processes_share_a_directory_and_one_may_be_killed(tmp_path, fill):
+    root = Path(__file__).resolve().parents[2]
+
+    def start(seed: int, count: int) -> subprocess.Popen:
+        command = [sys.executable, "-c", WORKER, str(tmp_path / "source")]
+        command += [str(tmp_path / "cache"), "40000", str(seed), str(count)]
+        return subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": str(root)}, stdout=subprocess.PIPE
+        )
+
+    with start(0, 10**6) as killed, start(1, 200) as other:
+        for _ in range(50):
+            assert killed.stdout.readline()
+        killed.kill()
+        assert len(other.communicate()[0].split()) == 200
+    assert other.returncode == 0
+    cache = FrameCache(tmp_path / "cache", 40_000)
+    for number in range(6):
+        fill(cache, number)
+        assert 0 < used(cache) <= 40_000
     assert {path.suffix for path in entries(cache)} == {frame_cache.ENTRY}
 
 
