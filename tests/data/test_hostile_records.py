@@ -89,6 +89,21 @@ def test_a_byte_order_mark_and_other_line_ends_change_nothing(tree, tmp_path, so
     assert [d.turns for d in read(source, dressed, root=root)] == [d.turns for d in plain]
 
 
+@pytest.mark.parametrize("text", ["", None])
+def test_a_subtitle_line_without_text_is_passed_over(tree, tmp_path, text):
+    name = "proactive_videoqa/TV/anno.json"
+    whole = json.loads((tree / name).read_text())
+    line = {"role": "user", "content": text, "time": 2.0}
+    whole[0]["conversation"].insert(1, line)
+    path = tmp_path / "anno.json"
+    path.write_text(json.dumps(whole))
+    root = tree / "proactive_videoqa"
+    found = read("proactive_videoqa", path, root=root)
+    assert [d.turns for d in found] == [
+        d.turns for d in read("proactive_videoqa", tree / name, root=root)
+    ]
+
+
 def test_a_byte_order_mark_before_json_lines(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(BOM + b'{"a": 1}\r\n{"a": 2}\r\n')

@@ -16,8 +16,8 @@ tasks, groups) and ``utils/OVOBench.py`` (prompts); of 7: johncaged/ThinkStream
 5. A task's accuracy is the mean over all test points of all its records, not over records first.
 6. A group is the mean of its tasks: backward (EPM, ASI, HLD), realtime (STU, OJR, ATR, ACR, OCR,
    FPD), forward (REC, SSR, CRR). ``accuracy`` is the mean of the three groups, as in the paper's
-   table. The repository's first version printed the mean over the twelve tasks instead (its issue
-   7): ``accuracy_over_tasks``.
+   table. The repository's script (commit 19677d2) prints the mean over the twelve tasks as its
+   total (see its issue 7): ``accuracy_over_tasks``.
 7. ``accuracy_strict`` asks instead that the response *starts* with the answer (letter, number or
    Yes/No): a letter inside another word is no answer then. The same averages.
 

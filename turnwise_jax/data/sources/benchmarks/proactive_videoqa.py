@@ -97,6 +97,8 @@ def _conversation(fields: Fields, row: dict[str, Any]) -> list[Said]:
         entry = fields.mapping(raw, at)
         if entry.get("role") != "user":
             fields.fail(f"{at}.role", f"must be 'user', got {entry.get('role')!r}")
+        if said and entry.get("content") in (None, ""):
+            continue  # a subtitle line without text, which the public script passes over as well
         said.append(
             Said(
                 common.asked(fields, entry.get("content"), f"{at}.content"),
