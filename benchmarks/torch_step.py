@@ -36,7 +36,7 @@ class TorchStep:
         self.head = head
         self.model = load(folder / "checkpoint").train()
         if self.settings["remat"] == "full":
-            self.model.gradient_checkpointing_enable()
+            self.model.activation_checkpointing_enable()
         self.model.model.visual.requires_grad_(False)
         self.trained = [p for p in self.model.parameters() if p.requires_grad]
         fields = self.settings["optimizer"]

@@ -40,7 +40,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -294,7 +294,7 @@ def print_report(report: Mapping[str, Any]) -> None:
     )
 
 
-def main() -> None:
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -307,7 +307,11 @@ def main() -> None:
     parser.add_argument("--no-memory", dest="memory", action="store_false")
     parser.add_argument("--memory-of", choices=tuple(OURS), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    args = arguments()
     if args.memory_of:
         name, args.memory_of = args.memory_of, None
         print(json.dumps(rss.memory(lambda: Work(args.folder, args).make(name), 2)))
