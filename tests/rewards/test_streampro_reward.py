@@ -128,6 +128,20 @@ def test_failed_judgements_are_missing():
     assert np.isfinite(unknown.reward).all()
 
 
+def test_a_truth_that_a_failed_judgement_left_alone_is_not_one_that_was_missed():
+    """A judge that answers nothing must not teach that a right reply earns what silence does."""
+    both = trajectory({5.0: RING.answer, 13.0: BOX.answer})
+    half = terms(both, judge=Failing(BOX.answer))
+    only = terms(trajectory({5.0: RING.answer}, windows=(RING,)))
+    assert float(half.turn_f1[0]) == float(only.turn_f1[0]) == 2.0
+    nothing = terms(both, judge=Failing(kind="quality"))
+    assert np.isnan(nothing.turn_f1).all()
+    assert np.isnan(nothing.reward).all()
+    assert float(nothing.rubric[0]) == 1.0  # the order of nothing is not known
+    silent = terms(trajectory({}), judge=Failing(kind="quality"))
+    assert float(silent.turn_f1[0]) == 0.0  # nobody was asked
+
+
 # ---------------------------------------------------------------- a second reading
 
 
@@ -148,8 +162,8 @@ def reading(own: Trajectory, judge: HashJudge) -> dict[str, float]:
     """Algorithm 1 with sets of (time, text), and eq. 5 to 7, from the paper's text."""
     truths = sorted((w for w in own.windows if w.start <= own.times[-1]), key=lambda w: w[:2])
     predictions = [(t, x) for t, x in zip(own.times, own.replies, strict=True) if x != SILENT]
-    left, total, order, unknown = list(predictions), 0.0, [], set()
-    for truth in truths:
+    left, total, order, unknown, alone = list(predictions), 0.0, [], {}, set(range(len(truths)))
+    for place, truth in enumerate(truths):
         scores = []
         for t, text in predictions:
             away = (
@@ -161,17 +175,19 @@ def reading(own: Trajectory, judge: HashJudge) -> dict[str, float]:
                 continue
             grade = judge.answer("quality", truth.question, truth.answer, "", text)
             if grade is None:
-                unknown.add((t, text))
+                unknown.setdefault((t, text), set()).add(place)
             elif (t, text) in left:
                 scores.append((max(0.0, 1 - away / 8) + grade / 4, (t, text)))
         best = max((s for s, _ in scores), default=0.0)
         if best > 0:
             chosen = next(p for s, p in scores if s == best)
             left.remove(chosen)
+            alone.discard(place)
             total += best
             order.append(chosen[0])
-    counted = len(predictions) - len(unknown & set(left))
-    both = counted + len(truths)
+    mute = [places for said, places in unknown.items() if said in left]
+    lost = {place for places in mute for place in places if place in alone}
+    both = len(predictions) - len(mute) + len(truths) - len(lost)
     texts = [x for _, x in predictions]
     checks = []
     for truth in truths:
@@ -181,12 +197,13 @@ def reading(own: Trajectory, judge: HashJudge) -> dict[str, float]:
     ground = [judge.answer("repetition", "", "", answers, x) if own.windows else 0.0 for x in texts]
     checks.append(0.0 if 0.0 in ground else None if None in ground else 1.0)
     ascending = all(a <= b for a, b in itertools.pairwise(order))
-    checks.append(float(ascending and (len(order) > 0 or len(truths) + len(texts) == 0)))
+    sequence = float(ascending and (len(order) > 0 or len(truths) + len(texts) == 0))
+    checks.append(None if mute and not order else sequence)
     checks.append(float(len(truths) <= 2 * len(texts) and len(texts) <= 2 * len(truths)))
     known = [check for check in checks if check is not None]
     out = {
         "format": sum(f.well_formed for f in own.forms) / len(own.forms),
-        "turn_f1": 2.0 * total / both if both else 2.0,
+        "turn_f1": 2.0 * total / both if both else math.nan if mute else 2.0,
         "rubric": sum(known) / len(known) if known else math.nan,
     }
     out["reward"] = 0.1 * out["format"] + 0.45 * out["turn_f1"] + 0.45 * out["rubric"]

@@ -23,8 +23,9 @@ What the text leaves open, and the decision here:
   reply's information is in the answers of the record; sequencing: replies are matched, and in the
   order of their windows; granularity: at least a reply for every two windows and at most two for
   each. Silence passes the second, and all of them where there is no window.
-* A judgement that fails is missing: the pair is not matched, and a reply with a failed pair that
-  matches nothing counts neither as matched nor as said; a checkpoint that hangs on it is left out.
+* A judgement that fails is missing: the pair is not matched, and neither a reply nor a truth with
+  a failed pair counts if it stays alone; a checkpoint that hangs on it is left out. A rollout of
+  which nothing else is left has no reward (NaN).
 """
 
 from __future__ import annotations
@@ -72,12 +73,14 @@ class Questions(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """``score``: the sum of S'. ``turns``: the time of each matched reply, in the truths' order.
-    ``said``: replies that count."""
+    """``score``: the sum of S'. ``times``: of each matched reply, in the truths' order. ``said``,
+    ``due``: replies and truths that count. ``missing``: some do not, for want of a judgement."""
 
     score: float
     times: list[float]
     said: int
+    due: int
+    missing: bool
 
 
 def score(
@@ -144,7 +147,7 @@ def _open(count: int, asks: Sequence[object]) -> np.ndarray:
 def matched(trajectory: Trajectory, asked: Questions, tolerance: float) -> Matched:
     """Algorithm 1: each truth takes the best of the replies that are left."""
     windows, turns = truths(trajectory), list(trajectory.spoken)
-    free, total, times = set(range(len(turns))), 0.0, []
+    free, alone, total, times = set(range(len(turns))), set(range(len(windows))), 0.0, []
     for w, window in enumerate(windows):
         best, taken = 0.0, None
         for p in sorted(free):
@@ -155,28 +158,34 @@ def matched(trajectory: Trajectory, asked: Questions, tolerance: float) -> Match
                 best, taken = float(step), p
         if taken is not None:
             free.remove(taken)
+            alone.remove(w)
             times.append(trajectory.times[turns[taken]])
             total += best
-    failed = {p for (p, w), _ in asked.accuracy.asks if np.isnan(asked.accuracy.values[p, w])}
-    return Matched(total, times, len(turns) - len(failed & free))
+    failed = [at for at, _ in asked.accuracy.asks if np.isnan(asked.accuracy.values[at])]
+    replies = {p for p, _ in failed} & free
+    lost = {w for p, w in failed if p in replies} & alone
+    return Matched(total, times, len(turns) - len(replies), len(windows) - len(lost), bool(replies))
 
 
 def _terms(
     trajectory: Trajectory, asked: Questions, settings: Settings
 ) -> tuple[float, float, float]:
-    found, due = matched(trajectory, asked, settings.tolerance), len(truths(trajectory))
-    turn_f1 = 2 * found.score / (found.said + due) if found.said + due else 2.0
-    return trajectory.well_formed, turn_f1, rubric(asked, found, due)
+    found = matched(trajectory, asked, settings.tolerance)
+    counted = found.said + found.due
+    nothing = math.nan if found.missing else 2.0
+    turn_f1 = 2 * found.score / counted if counted else nothing
+    return trajectory.well_formed, turn_f1, rubric(asked, found, len(truths(trajectory)))
 
 
 def rubric(asked: Questions, found: Matched, due: int) -> float:
     """Eq. 7: the share of checkpoints that pass, of those that are known; NaN if none is."""
     grounded = asked.grounded.values
     said = len(grounded)
+    in_order = float(found.times == sorted(found.times) and bool(found.times or not (due or said)))
     checks = [
         *asked.covered.values.tolist(),
         0.0 if (grounded == 0).any() else float(np.min(grounded, initial=1.0)),
-        float(found.times == sorted(found.times) and bool(found.times or not (due or said))),
+        math.nan if found.missing and not found.times else in_order,
         float(math.ceil(due / 2) <= said <= 2 * due),
     ]
     known = [check for check in checks if not math.isnan(check)]
