@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import jax.numpy as jnp
 import optax
 import pytest
 from flax import nnx
+from ml_collections import ConfigDict
 from runs import rl
 from tiny import make_checkpoint
 
 from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
 from turnwise_jax.data.sources import mmduet2_rl
 from turnwise_jax.kernels import token_logprobs
+from turnwise_jax.rollout.shapes import Shapes
 from turnwise_jax.rollout.stream import StreamEngine
 from turnwise_jax.train import run
+from turnwise_jax.train.aot.plan import planned_policy
 from turnwise_jax.train.collect import RolloutCollector
+from turnwise_jax.train.data import read_data
 from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.metrics import COMPILES, METRICS, TIMING, read_jsonl
 from turnwise_jax.train.optim import Optimizer
 
 STEPS, SEED = 12, 1
+ROLLOUT = ("encode", "begin", "take_turn")  # compiled once for each rollout bucket
 # (turns to answer, turns given, frames of each turn, words of the question)
 SHAPES = [
     *((1, 0, 1, 3), (1, 1, 1, 9), (2, 0, 1, 5), (2, 0, 2, 3)),
@@ -63,19 +69,24 @@ def dialogue(name: str, video: str, turns: int, given: int, frames: int, words: 
 
 
 @pytest.fixture(scope="module")
-def ragged(place, tmp_path_factory):
-    """(run directory, shapes that its batches had, random numbers that its rollouts used)."""
+def config(place, tmp_path_factory) -> ConfigDict:
+    """Of a run on ragged dialogues, 8 of them, by a policy that says 1 to 4 tokens a turn."""
     root = tmp_path_factory.mktemp("ragged")
     path = root / "ragged.parquet"
     records = [dialogue(f"d{i}", "videos/train-0000.mp4", *shape) for i, shape in enumerate(SHAPES)]
     mmduet2_rl.write(records, path, root=place.world.root)
-    make_checkpoint(root / "policy", marker_gain=2.5)  # replies of 1 to 4 tokens
+    make_checkpoint(root / "policy", marker_gain=2.5)
     config = rl(place, root / "run")
     config.policy.checkpoint = str(root / "policy")
     config.data.update(path=str(path), root=str(place.world.root), shuffle=True)
     config.rollout.max_new_tokens = 4
     config.shapes.update(rollout_buckets=2, row_buckets=3)
     config.run.update(steps=STEPS, checkpoint_every=5, seed=SEED)
+    return config
+
+
+def quick_run(config, monkeypatch) -> tuple[Path, Counter, list[tuple[int, int]]]:
+    """(run directory, shapes that its batches had, random numbers that its rollouts used)."""
     seen, randomness = Counter(), []
     collect, rollout = RolloutCollector.__call__, StreamEngine.rollout
 
@@ -89,13 +100,19 @@ def ragged(place, tmp_path_factory):
         randomness.append((seed, step))
         return rollout(engine, *args, seed=seed, step=step, **options)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RolloutCollector, "__call__", spy)
-        patch.setattr(StreamEngine, "rollout", spy_rollout)
-        patch.setattr(run, "Forward", QuickForward)
-        patch.setattr(run, "make_optimizer", quick_optimizer)
-        directory, _ = run.train(config)
+    monkeypatch.setattr(RolloutCollector, "__call__", spy)
+    monkeypatch.setattr(StreamEngine, "rollout", spy_rollout)
+    monkeypatch.setattr(run, "Forward", QuickForward)
+    monkeypatch.setattr(run, "make_optimizer", quick_optimizer)
+    directory, _ = run.train(config)
     return directory, seen, randomness
+
+
+@pytest.fixture(scope="module")
+def ragged(config):
+    """A :func:`quick_run` of the halvings that the config asks for."""
+    with pytest.MonkeyPatch.context() as patch:
+        return quick_run(config, patch)
 
 
 def test_nothing_compiles_after_the_warm_up(ragged):
@@ -117,7 +134,7 @@ def test_compiles_are_bounded_by_the_buckets_and_logged(ragged):
     (line,) = read_jsonl(directory / COMPILES)
     names = line["names"]
     assert names["jit(train_step)"] == 6  # 2 rollout buckets x 3 row buckets
-    for program in ("encode", "begin", "take_turn"):
+    for program in ROLLOUT:
         assert names[f"jit({program})"] == 2
     assert names["jit(_assign)"] == 2
     assert line["programs"] == sum(names.values())
@@ -135,3 +152,26 @@ def test_ragged_groups_get_finite_credit(ragged):
     for line in read_jsonl(directory / METRICS):
         assert line["skipped_updates"] == 0
         assert line["reward"] is not None
+
+
+def test_given_lengths_are_compiled_and_nothing_else(config, tmp_path, monkeypatch):
+    """The rollouts of the halvings named by their lengths, and rows of other ones."""
+    planned = planned_policy(config)
+    data = read_data(config, planned)
+    given = {"batch_size": config.data.batch_size, "new_tokens": config.rollout.max_new_tokens}
+    halved = Shapes.for_dialogues(data.dialogues, data.grids, planned, buckets=2, **given)
+    lengths = tuple(shapes.context - 1 + shapes.branch for shapes in halved)
+    named = Shapes.for_dialogues(data.dialogues, data.grids, planned, lengths=lengths, **given)
+    assert len(named) == 2
+    config = ConfigDict(config.to_dict())
+    most = max(shapes.turns for shapes in named) * config.rollout.max_new_tokens
+    config.shapes.update(rollout_lengths=lengths, row_lengths=(12, most))
+    config.run.update(dir=str(tmp_path / "run"), steps=4, export=False)
+    directory, seen, _ = quick_run(config, monkeypatch)
+    (line,) = read_jsonl(directory / COMPILES)
+    rooms = {(s.turns, min(a, s.turns * 4)) for s in named for a in (12, most)}
+    assert line["names"]["jit(train_step)"] == len(rooms)
+    for program in ROLLOUT:
+        assert line["names"][f"jit({program})"] == 2
+    assert seen.keys() <= rooms
+    assert {line["compiles"] for line in read_jsonl(directory / TIMING)} == {0}
