@@ -52,11 +52,11 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
     """Flags of the model and the dialogues."""
     for name, value, text in (
         ("hidden", 256, f"width of the decoder, a multiple of {HEAD_DIM}"),
-        ("layers", 6, "of the decoder"),
+        ("layers", 4, "of the decoder"),
         ("vocabulary", 32000, "rows of the output head"),
         ("vision-hidden", 128, f"width of the vision tower, a multiple of {HEAD_DIM}"),
-        ("vision-layers", 4, "of the vision tower"),
-        ("pixels", 112, "side of a square frame; 28 x 28 pixels are a token"),
+        ("vision-layers", 3, "of the vision tower"),
+        ("pixels", 84, "side of a square frame; 28 x 28 pixels are a token"),
         ("prompts", 2, "B"),
         ("group", 4, "G, rollouts of each prompt"),
         ("context-frames", 24, "frames before the first decision"),
