@@ -8,7 +8,7 @@ of equally many samples. A batch has 8 samples of each prompt, K_on fresh ones a
 ones. Table "components" takes AVATAR apart, "shapes" varies the weights over an answer, "splits"
 the share of replay. Leaves tables and pictures in runs/avatar_ablation.
 
-Sized for about two hours on two CPU cores, an estimate from single updates: not timed as a whole.
+Two and a half hours on two CPU cores that had other work as well. Expected: docs/avatar_study.md.
 """
 
 from __future__ import annotations
