@@ -114,7 +114,7 @@ def test_a_killed_evaluation_goes_on_and_ends_the_same(kept, whole, config, monk
     monkeypatch.setattr(PredictionWriter, "write", write)
     asked = []
     loaded = module._load
-    monkeypatch.setattr(module, "_load", lambda d, *how: asked.append(d.id) or loaded(d, *how))
+    monkeypatch.setattr(module, "_load", lambda d, **how: asked.append(d.id) or loaded(d, **how))
     assert evaluate(config) == report
     assert sorted(asked) == [f"q{n}" for n in range(kept, 5)]
     ours, theirs = (read_predictions(f"{d}/predictions.jsonl") for d in (config.dir, directory))
