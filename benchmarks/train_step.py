@@ -152,15 +152,28 @@ class Work:
 
 
 class OurStep:
-    """The jitted update, its state and one batch."""
+    """The jitted update, its state and one batch.
 
-    def __init__(self, policy: Policy, batch: Batch, chunk: int):
+    Args:
+      chunk: vocabulary entries per block.
+      loss: of one rollout, as an algorithm has it; TurnWise's if None.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        batch: Batch,
+        chunk: int,
+        *,
+        loss: Callable[..., Any] | None = None,
+        temperature: float = TEMPERATURE,
+    ):
         optimizer = make_optimizer(optimizer_fields(), 1000)
         step = jax.jit(
             partial(
                 train_step,
-                forward=Forward(policy.graphdef, TEMPERATURE, chunk=chunk),
-                loss=partial(turnwise.loss, settings=SETTINGS),
+                forward=Forward(policy.graphdef, temperature, chunk=chunk),
+                loss=loss or partial(turnwise.loss, settings=SETTINGS),
                 optimizer=optimizer,
             ),
             donate_argnums=0,

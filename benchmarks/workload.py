@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from turnwise_jax.data.chat import DEFAULT_SYSTEM
@@ -76,6 +77,7 @@ def make_checkpoint(
     tied: bool,
     spread: float = 0.02,
     marker_gain: float = 1.0,
+    only_allowed: bool = False,
 ) -> None:
     """Write a checkpoint with random weights.
 
@@ -85,6 +87,8 @@ def make_checkpoint(
       spread: standard deviation of the decoder's weights. At 0.02 an untrained decoder hardly looks
         beyond its last token; wider ones depend on all that was said before.
       marker_gain: factor on the end marker's column of an untied head, so that greedy replies end.
+      only_allowed: columns of an untied head whose ids a policy may not choose are 0, so that a
+        greedy choice falls on none of them where nothing is masked.
     """
     room = min(TOKENS, args.vocabulary)
     vocab = build_tokenizer((DEFAULT_SYSTEM, *REPLIES, *QUESTIONS), room, directory)
@@ -116,6 +120,9 @@ def make_checkpoint(
     if not tied:
         kernel = params["text"]["head"]["kernel"]
         kernel[...] = kernel[...].at[:, vocab.im_end].multiply(marker_gain)
+        if only_allowed:
+            forbidden = vocab.forbidden_mask(args.vocabulary)
+            kernel[...] = jnp.where(forbidden, 0.0, kernel[...])
     io.save(directory, config, params)
 
 
