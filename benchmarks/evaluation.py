@@ -18,9 +18,6 @@ so a reply may differ where two tokens are equally likely.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
@@ -28,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from workload import in_turn, summary, where, write_json
 
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import Dialogue
@@ -57,14 +55,9 @@ def alternate(
 ) -> dict[int, list[Rates]]:
     """``run(size, round)`` for every size in every round, forwards and backwards in turn."""
     found: dict[int, list[Rates]] = {size: [] for size in sizes}
-    for number in range(rounds):
-        for size in sizes if number % 2 == 0 else list(reversed(sizes)):
-            found[size].append(run(size, number))
+    for number, size in in_turn(sizes, rounds):
+        found[size].append(run(size, number))
     return found
-
-
-def summary(values: Sequence[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
 def compare(found: dict[int, list[Rates]]) -> dict[str, Any]:
@@ -105,13 +98,10 @@ def measure(args: argparse.Namespace, root: Path) -> dict[str, Any]:
     small, large = found["faster"]["batch_sizes"]
     replies = [[text for p in said[size] for text in p.replies] for size in (small, large)]
     return {
+        **where(),
         "dialogues": len(dialogues),
         "decisions": len(replies[0]),
         "rounds": args.rounds,
-        "device": jax.devices()[0].device_kind,
-        "machine": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "jax": jax.__version__,
         "equal_replies": statistics.fmean(a == b for a, b in zip(*replies, strict=True)),
         **found,
     }
@@ -151,9 +141,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as root:
         report = measure(args, Path(root))
     print_report(report)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_json(report, args.json)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import PromptBatch, prompt_batch
 from turnwise_jax.rollout.shapes import Shapes
 
+Name = TypeVar("Name")
 HEAD_DIM, MROPE = 32, (4, 6, 6)
 TOKENS = 600  # of the tokenizer: enough for the words of the texts below
 REPLIES = (
@@ -182,14 +183,21 @@ def frame_values(examples: Sequence[Example], spec: FrameSpec) -> np.ndarray:
     )
 
 
+def in_turn(names: Iterable[Name], rounds: int) -> Iterator[tuple[int, Name]]:
+    """(round, name) of every variant in every round, forwards and backwards in turn."""
+    order = list(names)
+    for number in range(rounds):
+        for name in order if number % 2 == 0 else reversed(order):
+            yield number, name
+
+
 def alternate(variants: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
     """Seconds of every variant in every round, forwards and backwards in turn."""
     seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for number in range(rounds):
-        for name in list(variants) if number % 2 == 0 else reversed(list(variants)):
-            begin = time.perf_counter()
-            jax.block_until_ready(variants[name]())
-            seconds[name].append(time.perf_counter() - begin)
+    for _, name in in_turn(variants, rounds):
+        begin = time.perf_counter()
+        jax.block_until_ready(variants[name]())
+        seconds[name].append(time.perf_counter() - begin)
     return seconds
 
 
@@ -222,8 +230,12 @@ def print_times(times: Mapping[str, Any], titles: Mapping[str, str], best: str) 
 def machine(args: argparse.Namespace) -> dict[str, Any]:
     """The flags, where and with what the numbers were measured."""
     sizes = {k: v for k, v in vars(args).items() if isinstance(v, int | float | bool | str)}
+    return {"sizes": sizes, **where()}
+
+
+def where() -> dict[str, Any]:
+    """Where and with what the numbers are measured."""
     return {
-        "sizes": sizes,
         "device": jax.devices()[0].device_kind,
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),

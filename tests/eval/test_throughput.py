@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+from benchmark_scripts import script as benchmark
 
 from turnwise_jax.data.records import Dialogue, Frame, Turn
 from turnwise_jax.eval import throughput
 from turnwise_jax.eval.throughput import Meter
-
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "evaluation.py"
 
 
 @pytest.fixture
@@ -24,10 +20,7 @@ def clock(monkeypatch):
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("benchmark_evaluation", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("evaluation")
 
 
 def shown(*videos: str) -> list[Dialogue]:
