@@ -61,6 +61,11 @@ setup(
             "ipykernel>=6.29",
         ],
         "parity": ["torch>=2.6"],
+        # readers of videos that benchmarks/decode_video.py compares with
+        "bench": [
+            "opencv-python-headless>=4.10",
+            "decord>=0.6; sys_platform == 'linux' and platform_machine == 'x86_64'",
+        ],
         "notebooks": ["jupyterlab>=4"],
     },
     entry_points={"console_scripts": ["turnwise = turnwise_jax.cli.main:main"]},

@@ -31,10 +31,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import av
 import numpy as np

@@ -2,8 +2,8 @@
 
     python benchmarks/kernels.py [--groups 4096] [--repeats 15] [--json FILE]
 
-Three things are timed on the same arrays, one after the other in each round, so that a slow moment
-of the machine meets all three:
+Three things are timed on the same arrays, one after the other in each round and every other round
+in reverse, so that a slow moment of the machine meets all three:
 
 * `prefix_scores`: the kernel, jitted and vmapped over groups and rollouts.
 * `rescoring`: NumPy, float32. Each silence-completed prefix is scored from nothing: a loop over the
@@ -15,25 +15,25 @@ of the machine meets all three:
   mapped is timed beside it, as the bandwidth of the machine without allocation.
 
 The share of memory bandwidth is (bytes of inputs + bytes of output) per second of the kernel over
-what `copy` moves per second; a copy reads and writes, so it moves each byte twice. Before anything
-is timed the two results are compared.
+what `copy` moves per second; a copy reads and writes, so it moves each byte twice. Ratios are taken
+within rounds; printed are their median, least and most. Before anything is timed the two results
+are compared.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import workload
+from workload import in_turn, where, write_json
 
 from turnwise_jax.kernels import RewardWeights, ScoredTurns, Windows, prefix_scores
 
@@ -139,6 +139,11 @@ def summary(times: list[float], scale: float = 1.0) -> dict[str, float | int]:
     }
 
 
+def ratio(above: Sequence[float], below: Sequence[float], scale: float = 1.0) -> dict[str, float]:
+    """Of the rounds that have both: median, least and most."""
+    return workload.summary([scale * a / b for a, b in zip(above, below, strict=False)])
+
+
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Run all rounds and return what `print_report` prints."""
     inputs = make_inputs(args.groups, args.rollouts, args.turns, args.windows)
@@ -160,13 +165,16 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         for source, target in zip(host, mapped, strict=True):
             np.copyto(target, source)
 
-    times: dict[str, list[float]] = {name: [] for name in ("kernel", "copy", "copyto", "numpy")}
-    for number in range(args.repeats):
-        times["kernel"].append(seconds(lambda: kernel(*on_device)))
-        times["copy"].append(seconds(lambda: copy(*everything)))
-        times["copyto"].append(seconds(copy_mapped))
-        if number < args.numpy_repeats:
-            times["numpy"].append(seconds(lambda: rescore(*part)))
+    runs = {
+        "kernel": lambda: kernel(*on_device),
+        "copy": lambda: copy(*everything),
+        "copyto": copy_mapped,
+        "numpy": lambda: rescore(*part),
+    }
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for number, name in in_turn(runs, args.repeats):
+        if name != "numpy" or number < args.numpy_repeats:
+            times[name].append(seconds(runs[name]))
 
     scale = args.groups / args.numpy_groups
     moved = sum(array.nbytes for array in everything)
@@ -178,18 +186,15 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     }
     median = {name: row["median_ms"] for name, row in results.items()}
     return {
+        **where(),
         "sizes": {"groups": args.groups, "G": args.rollouts, "K": args.turns, "W": args.windows},
-        "device": jax.devices()[0].device_kind,
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "jax": jax.__version__,
         "numpy": np.__version__,
         "megabytes": moved / 1e6,
         "numpy_scaled_by": scale,
         "largest_difference": difference,
         "results": results,
-        "faster_than_rescoring": median["rescoring"] / median["prefix_scores"],
-        "times_a_copy": median["prefix_scores"] / median["copy"],
+        "faster_than_rescoring": ratio(times["numpy"], times["kernel"], scale),
+        "times_a_copy": ratio(times["kernel"], times["copy"]),
         "bandwidth_share": median["copy"] / (2 * median["prefix_scores"]),
         "gigabytes_per_second": {
             "prefix_scores": moved / median["prefix_scores"] / 1e6,
@@ -217,9 +222,13 @@ def print_report(report: dict[str, Any]) -> None:
     if report["numpy_scaled_by"] != 1:
         print(f"* timed on fewer groups and multiplied by {report['numpy_scaled_by']:g}")
     rate = report["gigabytes_per_second"]
-    print(f"prefix_scores is {report['faster_than_rescoring']:.0f} times as fast as re-scoring")
+    faster, longer = (
+        f"{row['median']:.1f} ({row['least']:.1f} - {row['most']:.1f})"
+        for row in (report["faster_than_rescoring"], report["times_a_copy"])
+    )
+    print(f"prefix_scores is {faster} times as fast as re-scoring")
     print(
-        f"prefix_scores takes {report['times_a_copy']:.1f} times as long as the copy and reaches "
+        f"prefix_scores takes {longer} times as long as the copy and reaches "
         f"{report['bandwidth_share']:.0%} of its bandwidth ({rate['prefix_scores']:.1f} of "
         f"{rate['copy']:.1f} GB/s; np.copyto {rate['copyto']:.1f} GB/s)"
     )
@@ -243,9 +252,7 @@ def main() -> None:
     args.numpy_repeats = max(1, min(args.numpy_repeats, args.repeats))
     report = measure(args)
     print_report(report)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_json(report, args.json)
 
 
 if __name__ == "__main__":

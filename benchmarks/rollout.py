@@ -84,6 +84,35 @@ class Work:
         tokens = made.tokens.reshape(-1, *made.tokens.shape[2:])
         return tokens, made.length.reshape(-1, made.length.shape[-1])
 
+    def torch_dialogues(self) -> Any:
+        """The prompts as ``torch_rollout.py`` takes them, every rollout on its own."""
+        import torch_rollout
+
+        frames = frame_values(self.examples, self.policy.spec)
+        later = [self.args.turn_frames] * (self.args.turns - 1)
+        return torch_rollout.Dialogues(
+            pieces=[
+                [torch_rollout.Piece(*shown(self.prompts, b, k)) for k in range(self.args.turns)]
+                for b in range(self.args.prompts)
+                for _ in range(self.args.group)
+            ],
+            frames=np.repeat(frames, self.args.group, axis=0),
+            shown=[frames.shape[1] - sum(later), *later],
+        )
+
+    def torch_decoding(self) -> Any:
+        """How ``torch_rollout.py`` chooses tokens."""
+        import torch_rollout
+
+        vocab = self.policy.vocab
+        return torch_rollout.Decoding(
+            limit=self.args.reply_tokens,
+            marker=vocab.im_end,
+            pad=vocab.eos,
+            image=vocab.image_pad,
+            allowed=self.policy.allowed,
+        )
+
     def variants(self) -> dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]]:
         if not self.args.torch:
             return {"engine": self.ours}
@@ -91,27 +120,7 @@ class Work:
         from torch_model import load
 
         model = load(self.checkpoint).eval()
-        vocab = self.policy.vocab
-        decoding = torch_rollout.Decoding(
-            limit=self.args.reply_tokens,
-            marker=vocab.im_end,
-            pad=vocab.eos,
-            image=vocab.image_pad,
-            allowed=self.policy.allowed,
-        )
-        frames = frame_values(self.examples, self.policy.spec)
-        dialogues = torch_rollout.Dialogues(
-            pieces=[
-                [torch_rollout.Piece(*shown(self.prompts, b, k)) for k in range(self.args.turns)]
-                for b in range(self.args.prompts)
-                for _ in range(self.args.group)
-            ],
-            frames=np.repeat(frames, self.args.group, axis=0),
-            shown=[
-                frames.shape[1] - (self.args.turns - 1) * self.args.turn_frames,
-                *[self.args.turn_frames] * (self.args.turns - 1),
-            ],
-        )
+        dialogues, decoding = self.torch_dialogues(), self.torch_decoding()
         return {
             "engine": self.ours,
             "kept_cache": lambda: torch_rollout.kept_cache(model, dialogues, decoding),

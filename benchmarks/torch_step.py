@@ -49,11 +49,13 @@ class TorchStep:
             fused=True,
         )
         with np.load(folder / "rows.npz") as rows:
-            self.rows = {
-                name: torch.from_numpy(rows[name]) for name in rows.files if name != "frames"
-            }
+            self.take({name: rows[name] for name in rows.files if name != "frames"})
             # Every rollout's row comes with its prompt's frames, as trainers lay them out.
             self.frames = np.repeat(rows["frames"], self.settings["group"], axis=0)
+
+    def take(self, rows: dict[str, np.ndarray]) -> None:
+        """Another batch of the same frames."""
+        self.rows = {name: torch.from_numpy(values) for name, values in rows.items()}
 
     def __call__(self) -> dict[str, float]:
         """Update once; the loss, the mean log-probability of actions and the gradient's norm."""
@@ -114,7 +116,10 @@ class TorchStep:
         return logp_NA.masked_scatter(mask_NA, torch.cat(parts))
 
     def loss(self, logp_NA: torch.Tensor) -> torch.Tensor:
-        """Eq. 6, H.1 and 7 of the TurnWise paper; the old log-probs are the current ones."""
+        """Eq. 6, H.1 and 7 of the TurnWise paper; the old log-probs are the current ones.
+
+        With the reduction ``trajectory_token`` eq. 8, GRPO's, in place of 7.
+        """
         clip, mask_NA = self.settings["clip"], self.rows["action_mask"]
         turn_NA = self.rows["turn_id"]
         advantage_NA = self.rows["advantage"].gather(1, turn_NA)
@@ -123,6 +128,9 @@ class TorchStep:
         value_NA = torch.minimum(ratio_NA * advantage_NA, clipped_NA * advantage_NA)
         floor_NA = torch.maximum(value_NA, clip["dual"] * advantage_NA)
         value_NA = torch.where(advantage_NA < 0, floor_NA, value_NA)
+        if self.settings["reduction"] == "trajectory_token":
+            mean_N = (value_NA * mask_NA).sum(1) / mask_NA.sum(1).clamp(min=1)
+            return -mean_N.sum() / mask_NA.any(1).sum()
         turns = self.rows["advantage"].shape[1]
         belongs_NAK = (turn_NA[..., None] == torch.arange(turns)) & mask_NA[..., None]
         count_NK = belongs_NAK.sum(1)

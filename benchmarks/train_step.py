@@ -73,7 +73,7 @@ from turnwise_jax.train.batches import as_batch
 from turnwise_jax.train.config import rl_config
 from turnwise_jax.train.forward import Forward
 from turnwise_jax.train.optim import make_optimizer
-from turnwise_jax.train.state import Batch, copied, create_state
+from turnwise_jax.train.state import Batch, TrainState, copied, create_state
 from turnwise_jax.train.step import train_step
 
 TEMPERATURE, LEARNING_RATE = 1.2, 1e-4
@@ -113,34 +113,13 @@ class Work:
 
     def save(self) -> None:
         """``rows.npz`` and ``settings.json``: what ``torch_step.py`` reads."""
-        rows = self.rows(shared=False)
-        wide = {name: getattr(rows, name).astype(np.int64) for name in
-                ("tokens", "positions", "action_pos", "action_target", "turn_id")}  # fmt: skip
+        rows = torch_rows(self.rows(shared=False), self.advantage_NK)
         np.savez(
-            self.folder / "rows.npz",
-            **wide,
-            valid=rows.valid,
-            action_mask=rows.action_mask,
-            advantage=self.advantage_NK,
-            frames=frame_values(self.examples, self.policy.spec),
+            self.folder / "rows.npz", **rows, frames=frame_values(self.examples, self.policy.spec)
         )
-        optimizer = optimizer_fields()
-        settings = {
-            "group": self.args.group,
-            "remat": self.args.remat,
-            "temperature": TEMPERATURE,
-            "positions": self.args.positions,
-            "clip": {
-                "low": SETTINGS.clip_low,
-                "high": SETTINGS.clip_high,
-                "dual": SETTINGS.dual_clip,
-            },
-            "optimizer": {
-                name: optimizer[name]
-                for name in ("learning_rate", "b1", "b2", "eps", "weight_decay", "clip_norm")
-            },
-        }
+        settings = torch_settings(self.args, remat=self.args.remat)
         (self.folder / "settings.json").write_text(json.dumps(settings))
+        (self.folder / "flags.json").write_text(json.dumps(vars(self.args), default=str))
 
     def make(self, name: str) -> Callable[[], Mapping[str, Any]]:
         """A variant at its start; each call makes an update."""
@@ -151,35 +130,71 @@ class Work:
         return TorchStep(self.folder, name.removeprefix("torch_"))
 
 
-class OurStep:
-    """The jitted update, its state and one batch.
+def torch_rows(rows: TrainRows, advantage_NK: np.ndarray) -> dict[str, np.ndarray]:
+    """Whole rows under the names that ``torch_step.py`` uses, ids and places as int64."""
+    wide = ("tokens", "positions", "action_pos", "action_target", "turn_id")
+    return {
+        **{name: getattr(rows, name).astype(np.int64) for name in wide},
+        "valid": rows.valid,
+        "action_mask": rows.action_mask,
+        "advantage": advantage_NK,
+    }
+
+
+def torch_settings(
+    args: argparse.Namespace,
+    *,
+    remat: str = "none",
+    temperature: float = TEMPERATURE,
+    reduction: str = "turn",
+    learning_rate: float = LEARNING_RATE,
+) -> dict[str, Any]:
+    """What ``torch_step.py`` must know. ``reduction``: of a rollout's terms, see ``TorchStep``."""
+    names = ("learning_rate", "b1", "b2", "eps", "weight_decay", "clip_norm")
+    optimizer = optimizer_fields(learning_rate)
+    clip = {"low": SETTINGS.clip_low, "high": SETTINGS.clip_high, "dual": SETTINGS.dual_clip}
+    return {
+        "group": args.group,
+        "remat": remat,
+        "temperature": temperature,
+        "positions": args.positions,
+        "reduction": reduction,
+        "clip": clip,
+        "optimizer": {name: optimizer[name] for name in names},
+    }
+
+
+def make_update(
+    policy: Policy,
+    chunk: int,
+    *,
+    loss: Callable[..., Any] | None = None,
+    temperature: float = TEMPERATURE,
+    learning_rate: float = LEARNING_RATE,
+) -> tuple[Any, TrainState]:
+    """The jitted update, and the state that its first call takes.
 
     Args:
       chunk: vocabulary entries per block.
       loss: of one rollout, as an algorithm has it; TurnWise's if None.
     """
+    optimizer = make_optimizer(optimizer_fields(learning_rate), 1000)
+    step = partial(
+        train_step,
+        forward=Forward(policy.graphdef, temperature, chunk=chunk),
+        loss=loss or partial(turnwise.loss, settings=SETTINGS),
+        optimizer=optimizer,
+    )
+    state = create_state(copied(policy.params), optimizer, ("vision",))
+    return jax.jit(step, donate_argnums=0), state
 
-    def __init__(
-        self,
-        policy: Policy,
-        batch: Batch,
-        chunk: int,
-        *,
-        loss: Callable[..., Any] | None = None,
-        temperature: float = TEMPERATURE,
-    ):
-        optimizer = make_optimizer(optimizer_fields(), 1000)
-        step = jax.jit(
-            partial(
-                train_step,
-                forward=Forward(policy.graphdef, temperature, chunk=chunk),
-                loss=loss or partial(turnwise.loss, settings=SETTINGS),
-                optimizer=optimizer,
-            ),
-            donate_argnums=0,
-        )
+
+class OurStep:
+    """The compiled update, its state and one batch; ``how``: see :func:`make_update`."""
+
+    def __init__(self, policy: Policy, batch: Batch, chunk: int, **how: Any):
+        step, self.state = make_update(policy, chunk, **how)
         self.batch = batch
-        self.state = create_state(copied(policy.params), optimizer, ("vision",))
         self.compiled = step.lower(self.state, batch).compile()
 
     def __call__(self) -> dict[str, jax.Array]:
@@ -193,9 +208,9 @@ class OurStep:
         return (arguments + outputs - found.alias_size_in_bytes + found.temp_size_in_bytes) / 1e6
 
 
-def optimizer_fields() -> Any:
+def optimizer_fields(learning_rate: float = LEARNING_RATE) -> Any:
     config = rl_config().optimizer
-    config.learning_rate = LEARNING_RATE
+    config.learning_rate = learning_rate
     return config
 
 
@@ -249,8 +264,6 @@ def measure_memory(work: Work, name: str) -> dict[str, float]:
     here = Path(__file__).resolve().parent
     if name in OURS:
         flags = [here / "train_step.py", "--memory-of", name, "--folder", work.folder]
-        flags += [f"--{key.replace('_', '-')}={value}" for key, value in vars(work.args).items()
-                  if isinstance(value, int | str) and not isinstance(value, bool)]  # fmt: skip
     else:
         flags = [here / "torch_step.py", work.folder, "--head", name.removeprefix("torch_")]
     done = subprocess.run(
@@ -326,8 +339,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     if args.memory_of:
-        name, args.memory_of = args.memory_of, None
-        print(json.dumps(rss.memory(lambda: Work(args.folder, args).make(name), 2)))
+        name, folder = args.memory_of, args.folder
+        args = argparse.Namespace(**json.loads((folder / "flags.json").read_text()))
+        print(json.dumps(rss.memory(lambda: Work(folder, args).make(name), 2)))
         return
     with tempfile.TemporaryDirectory() as folder:
         report = measure(args, Path(folder))

@@ -69,7 +69,7 @@ def test_rows_have_the_asked_shape(train_step, trained):
 
 def test_memory_of_one_variant_is_one_line_of_json(train_step, trained, monkeypatch, capsys):
     _, folder = trained
-    argv = ["train_step.py", *OURS_ALONE, "--memory-of=shared", f"--folder={folder}"]
+    argv = ["train_step.py", "--memory-of=shared", f"--folder={folder}"]
     monkeypatch.setattr(sys, "argv", argv)
     train_step.main()
     found = json.loads(capsys.readouterr().out)
