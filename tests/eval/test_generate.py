@@ -18,7 +18,9 @@ from turnwise_jax.eval import generate as module
 from turnwise_jax.eval.controls import forced_to_speak, swap_frames
 from turnwise_jax.eval.generate import Decoding, fingerprint, generate
 from turnwise_jax.eval.predictions import read_predictions
+from turnwise_jax.eval.throughput import Meter
 from turnwise_jax.rollout.sampling import Sampling
+from turnwise_jax.train.metrics import count_compiles
 
 GREEDY = Decoding(new_tokens=6, batch_size=2)
 
@@ -38,15 +40,15 @@ def dialogues(tmp_path_factory):
     return [make_dialogue(root / f"v{i}", rng) for i in range(5)]
 
 
-def make_dialogue(folder, rng) -> Dialogue:
+def make_dialogue(folder, rng, *, turns: int = 3) -> Dialogue:
     folder.mkdir()
-    turns = []
-    for k in range(3):
+    made = []
+    for k in range(turns):
         file = folder / f"{k}.png"
         Image.fromarray(rng.integers(0, 256, (56, 56, 3), np.uint8)).save(file)
         text = "What is the red square doing?" if k == 0 else ""
-        turns.append(Turn((Frame(str(file)),), text, 2.0 * (k + 1), "NO REPLY" if not k else None))
-    return Dialogue(folder.name, tuple(turns), (Window(3.0, 5.0, "q", "a"),), history=("said",))
+        made.append(Turn((Frame(str(file)),), text, 2.0 * (k + 1), "NO REPLY" if not k else None))
+    return Dialogue(folder.name, tuple(made), (Window(3.0, 5.0, "q", "a"),), history=("said",))
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,26 @@ def copy_run(whole, policy, dialogues, path, size) -> None:
     """The files of a run that was killed after writing `size` bytes."""
     module._claim(path, module._settings(policy, dialogues, GREEDY))
     path.write_bytes(whole[1][:size])
+
+
+def test_a_bucket_compiles_with_its_first_batch_only(policy, tmp_path):
+    """Dialogues of all lengths, the last batch not full."""
+    rng = np.random.default_rng(1)
+    found = [make_dialogue(tmp_path / f"d{i}", rng, turns=2 + i % 4) for i in range(7)]
+    so_far = []
+
+    class Watch(Meter):
+        def add(self, dialogues, decisions):
+            super().add(dialogues, decisions)
+            so_far.append((compiles.count, {len(d.turns) for d in dialogues}))
+
+    with count_compiles() as compiles:
+        generate(policy, found, tmp_path / "p.jsonl", decoding=GREEDY, meter=Watch())
+    counts = [count for count, _ in so_far]
+    assert counts[0] > 0
+    assert len(counts) == 4
+    assert len({max(turns) for _, turns in so_far}) > 1
+    assert counts == [counts[0]] * 4
 
 
 def test_every_dialogue_comes_once_in_order_with_its_record(whole, dialogues):

@@ -86,8 +86,13 @@ def test_videos_are_real_files_as_long_as_their_dialogues(files):
         assert not info.has_audio
 
 
-def test_the_same_seed_gives_the_same_annotation_bytes_and_pixels(tmp_path):
-    first, second = make(tmp_path / "a", train=2), make(tmp_path / "b", train=2)
+def test_the_same_seed_gives_the_same_annotation_bytes_and_pixels(tmp_path, monkeypatch):
+    """However many threads draw."""
+    made = []
+    for threads in (3, 1):
+        monkeypatch.setattr(streamworld, "THREADS", threads)
+        made.append(make(tmp_path / str(threads), train=2))
+    first, second = made
     for name in [*ANNOTATIONS, "manifest.json"]:
         assert (first.root / name).read_bytes() == (second.root / name).read_bytes()
     for path in first.videos.iterdir():

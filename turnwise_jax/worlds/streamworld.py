@@ -20,6 +20,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,7 @@ from turnwise_jax.worlds.script import (
 from turnwise_jax.worlds.settings import QUESTIONS, WORLDS, World
 
 FORMAT = 1  # raise when the same setting and seed would give another set
+THREADS = min(4, os.cpu_count() or 1)  # that draw videos
 
 
 class WorldFiles(folders.SetFiles):
@@ -202,14 +204,21 @@ def _manifest(world: World, counts: dict[str, int], seed: int) -> dict:
 def _fill(
     files: WorldFiles, world: World, counts: dict[str, int], seed: int, shown: Path | None
 ) -> None:
-    """Videos and records of all splits; the progress bar names ``shown``, None: there is none."""
+    """Videos and records of all splits; the progress bar names ``shown``, None: there is none.
+
+    Encoding, and most of the drawing, lets other threads run.
+    """
+
+    def draw(clip: Clip) -> Clip:
+        draw_video(files.videos / f"{clip.name}.mp4", world, clip.events, clip.seed)
+        return clip
+
     files.videos.mkdir()
-    with Progress(disable=shown is None) as bar:
+    with Progress(disable=shown is None) as bar, ThreadPoolExecutor(THREADS) as pool:
         task = bar.add_task(f"world in {shown}", total=sum(counts.values()))
         for split in folders.SPLITS:
             dialogues: list[Dialogue] = []
-            for clip in clips(world, split, counts[split], seed):
-                draw_video(files.videos / f"{clip.name}.mp4", world, clip.events, clip.seed)
+            for clip in pool.map(draw, clips(world, split, counts[split], seed)):
                 dialogues += clip.dialogues
                 bar.advance(task)
             mmduet2_sft.write(dialogues, files.sft(split), root=files.root)
