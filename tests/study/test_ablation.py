@@ -445,8 +445,11 @@ def test_the_streaming_world_has_its_own_measures_and_files(tmp_path):
 
 def test_the_command_runs_what_the_config_is(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(command, "run_ablation", lambda config: asked.append(("a", config.dir)))
-    monkeypatch.setattr(command, "run_study", lambda config: asked.append(("s", config.dir)))
+    for name, kind in (("ablation.run_ablation", "a"), ("runner.run_study", "s")):
+        monkeypatch.setattr(
+            f"turnwise_jax.study.{name}",
+            lambda config, kind=kind: asked.append((kind, config.dir)),
+        )
     root = Path(__file__).resolve().parents[2] / "configs" / "worlds"
     for name in ("avatar_soundworld", "demo"):
         command.main([f"--config={root / name}.py", f"--config.dir={tmp_path / name}"])

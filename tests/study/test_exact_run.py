@@ -98,7 +98,7 @@ def test_too_many_pairs_are_sampled(directory, tmp_path):
 
 def test_the_command_picks_the_exact_study_by_its_problem(monkeypatch, capsys):
     seen = []
-    monkeypatch.setattr("turnwise_jax.cli.study.run_exact", seen.append)
+    monkeypatch.setattr("turnwise_jax.study.exact.run_exact", seen.append)
     assert main(["study", f"--config={FILE}", "--config.problem.long_tokens=20"]) == 0
     assert seen[0].problem.long_tokens == 20
     assert main(["study", f"--config={FILE}", "--config.problem.tokens=1"]) == 2

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnwise_jax.cli.flags import define_config, parse
-from turnwise_jax.study.ablation import run_ablation
-from turnwise_jax.study.exact import run_exact
-from turnwise_jax.study.runner import run_study
 
 USAGE = """usage: turnwise study --config=configs/worlds/demo.py [--config.field=value ...]
 
@@ -23,10 +20,17 @@ estimators are compared with the true gradient. It trains no model and starts an
 
 
 def main(argv: Sequence[str]) -> None:
+    """Parse and run; only what this kind of study needs is imported."""
     config = parse(argv, USAGE, define_config).config
     if "problem" in config:
+        from turnwise_jax.study.exact import run_exact
+
         run_exact(config)
     elif "seeds" in config:
+        from turnwise_jax.study.ablation import run_ablation
+
         run_ablation(config)
     else:
+        from turnwise_jax.study.runner import run_study
+
         run_study(config)

@@ -39,8 +39,6 @@ from turnwise_jax.study.config import (
     run_directory,
     world_setting,
 )
-from turnwise_jax.study.dialogues import draw_dialogue, transcript
-from turnwise_jax.study.report import terminal, write_curves, write_results
 from turnwise_jax.study.tiny import make_tiny_policy
 from turnwise_jax.train.run import train
 from turnwise_jax.worlds.streamworld import WorldFiles
@@ -81,6 +79,9 @@ def run_study(config: ConfigDict, *, console: Console | None = None) -> tuple[Pa
         if not finished:
             console.print(f"stopped in {name}; the same command goes on from there")
             return directory, False
+    # matplotlib is slow to import, and the first update should not wait for it
+    from turnwise_jax.study.report import terminal, write_curves, write_results
+
     dialogues, _ = load_dialogues("mmduet2_rl", world.rl("test"), root=world.root)
     judges = make_judges(config.evaluation.judge)
     try:
@@ -158,6 +159,8 @@ def draw(
     judges: Judges,
 ) -> None:
     """Pictures and texts of a few held-out dialogues, the compared runs under one another."""
+    from turnwise_jax.study.dialogues import draw_dialogue, transcript
+
     by_run = {row.run: said for row, said in predictions.items() if row.kind == "plain"}
     for dialogue in pick(dialogues, config.pictures.dialogues):
         said = {
