@@ -48,6 +48,7 @@ class ToyCollector:
             timing={"data_wait": 0.0},
             groups=[{"id": f"{iteration}/{g}"} for g in range(2)],
             tokens=10,
+            prepared=False,
         )
 
     def position(self):

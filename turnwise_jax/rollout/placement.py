@@ -82,7 +82,10 @@ class Placement:
         return jax.device_put(params, self.whole) if self.mesh.size == 1 else params
 
     def split(self, tree: Any) -> Any:
-        """This process's rows ``[n, ...]`` as global arrays of all processes' rows."""
+        """This process's rows ``[n, ...]`` as global arrays of all processes' rows.
+
+        Arrays that are split already stay as they are.
+        """
         return jax.tree.map(self._split, tree)
 
     def split_shapes(self, tree: Any) -> Any:
@@ -94,9 +97,11 @@ class Placement:
 
         return jax.tree.map(shape, tree)
 
-    def _split(self, array: np.ndarray) -> jax.Array:
+    def _split(self, array: np.ndarray | jax.Array) -> jax.Array:
         if self.rows.is_fully_addressable:
             return jax.device_put(array, self.rows)
+        if isinstance(array, jax.Array) and not array.is_fully_addressable:
+            return array
         return jax.make_array_from_process_local_data(self.rows, np.asarray(array))
 
     def own(self, tree: Any) -> Any:

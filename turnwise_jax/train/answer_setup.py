@@ -28,6 +28,7 @@ from turnwise_jax.train.data import Data
 from turnwise_jax.train.forward import Forward, make_reference_step
 from turnwise_jax.train.hosts import ALONE, Hosts
 from turnwise_jax.train.mesh import Layout
+from turnwise_jax.train.sampled import on_devices
 from turnwise_jax.train.sharing import SharedJudge
 
 
@@ -61,7 +62,7 @@ def make_answer_collector(
     replay = config.replay
     engine = StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout)
     # What a prompt looks like with hints depends on what is learnt of the batches before it.
-    prepare = (lambda examples: None) if config.hints.use else engine.prepare
+    prepare = (lambda _: None) if config.hints.use else on_devices(engine.prepare, layout)
     return AnswerCollector(
         asked=asked,
         contexts={

@@ -27,10 +27,11 @@ from turnwise_jax.rollout.stream import Rollouts, StreamEngine
 from turnwise_jax.train.ahead import Ahead
 from turnwise_jax.train.answer_credit import Mixed, fresh_advantages, mixed
 from turnwise_jax.train.answer_report import answer_metrics, answer_records
-from turnwise_jax.train.collect import Clock, Collected, as_batch, common_bucket
+from turnwise_jax.train.batches import Clock, Collected, as_batch
 from turnwise_jax.train.hosts import Hosts
 from turnwise_jax.train.mesh import Layout
 from turnwise_jax.train.padding import padding
+from turnwise_jax.train.sampled import common_bucket
 from turnwise_jax.train.sharing import Said, pack_sample, say, take_up, unpack_sample
 from turnwise_jax.train.state import Batch, TrainState
 

@@ -16,13 +16,17 @@ from turnwise_jax.train.state import Batch
 
 @dataclass
 class Collected:
-    """A batch, the numbers that describe it, and one log record per rollout."""
+    """A batch, the numbers that describe it, and one log record per rollout.
+
+    ``prepared``: whether the batch comes from ``Update.prepare``.
+    """
 
     batch: Batch
     metrics: dict[str, Any]
     timing: dict[str, float]
     groups: list[dict[str, Any]]
     tokens: int
+    prepared: bool = False
 
 
 def as_batch(
@@ -54,12 +58,13 @@ def with_reference(batch: Batch) -> Batch:
 
 
 class Clock:
-    """Seconds between laps."""
+    """Seconds between laps; those of one name add."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self.now = time.perf_counter()  # of the last lap
 
     def lap(self, name: str) -> None:
         now = time.perf_counter()
-        self.laps[name], self._last = now - self._last, now
+        self.laps[name] = self.laps.get(name, 0.0) + now - self.now
+        self.now = now

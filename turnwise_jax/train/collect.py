@@ -16,13 +16,13 @@ from turnwise_jax.data.pipeline import Example, make_loader
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges import make_judge
-from turnwise_jax.rewards.trajectory import Scores
+from turnwise_jax.rewards.trajectory import Scores, Trajectory
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import PromptBatch, empty_batch
 from turnwise_jax.rollout.rows import TrainRows, context_rows, sft_rows, train_rows
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes, shared
-from turnwise_jax.rollout.stream import StreamEngine
+from turnwise_jax.rollout.stream import Rollouts, StreamEngine
 from turnwise_jax.train.ahead import Ahead, Make
 from turnwise_jax.train.batches import Clock, Collected, as_batch, with_reference
 from turnwise_jax.train.config import reward_settings
@@ -33,9 +33,12 @@ from turnwise_jax.train.mesh import Layout
 from turnwise_jax.train.padding import padding
 from turnwise_jax.train.reading import TurnClasses, trajectories_of
 from turnwise_jax.train.report import group_records, reward_metrics
-from turnwise_jax.train.sharing import SharedJudge, say, take_up
+from turnwise_jax.train.sampled import Sampler, on_devices
+from turnwise_jax.train.sharing import Said, SharedJudge, say
 from turnwise_jax.train.state import Batch, TrainState
 from turnwise_jax.train.supervised import SupervisedCollector
+
+Prepare = Callable[[TrainState, Batch], Batch]
 
 
 def make_collector(
@@ -47,11 +50,12 @@ def make_collector(
     iterations: int,
     layout: Layout,
     hosts: Hosts = ALONE,
+    prepare: Prepare | None = None,
 ) -> SupervisedCollector | RolloutCollector:
     """The collector of a method that learns from given replies or from streaming dialogues.
 
     ``iterations``: batches in all. Each process makes its share of a batch: whole prompts, with all
-    their rollouts.
+    their rollouts. ``prepare``: the update's, to be done while the judge is asked.
     """
     batch_size = config.data.batch_size // hosts.count
     share = (layout.own_row_parts, hosts.index, hosts.count)
@@ -66,7 +70,7 @@ def make_collector(
         )
         classes = TurnClasses(settings, config.policy.replies, policy.vocab)
         buckets = shared(rooms, *share)
-        make = partial(sft_rows, policy=policy, buckets=buckets)
+        make = rows_on_devices(partial(sft_rows, policy=policy, buckets=buckets), layout)
         loader = run_loader(config, policy, data, iterations, hosts, make)
         return SupervisedCollector(policy, loader, data.skipped, buckets, classes, hosts)
     buckets = Shapes.for_dialogues(
@@ -81,9 +85,19 @@ def make_collector(
     cache = judge_cache(config, hosts)
     kind, reward = reward_settings(config)
     engine = StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout)
+    read = on_devices(engine.prepare, layout)
     return RolloutCollector(
         policy=policy,
-        loader=run_loader(config, policy, data, iterations, hosts, engine.prepare),
+        sampler=Sampler(
+            run_loader(config, policy, data, iterations, hosts, read),
+            engine,
+            skipped=data.skipped,
+            group_size=config.rollout.group_size,
+            seed=config.run.seed,
+            batches=iterations,
+            ahead=config.rollout.ahead > 0,
+            hosts=hosts,
+        ),
         skipped=data.skipped,
         engine=engine,
         judge=SharedJudge(make_judge({**config.judge, "cache": cache}), hosts),
@@ -101,7 +115,7 @@ def make_collector(
         score=partial(kind.score, settings=reward),
         blank=partial(empty, kind),
         num_windows=max(1, *(len(dialogue.windows) for dialogue in data.dialogues)),
-        seed=config.run.seed,
+        ahead=config.rollout.ahead > 0,
         inner_epochs=config.optimizer.inner_epochs,
         credit=credit_rule(
             kind,
@@ -114,6 +128,7 @@ def make_collector(
         reference=getattr(settings, "reference", False),
         dialogues=data.dialogues,
         hosts=hosts,
+        prepare=prepare,
     )
 
 
@@ -164,7 +179,7 @@ class RolloutCollector:
     """Samples, judges and credits: lines 7-23 of the TurnWise paper's Algorithm 1."""
 
     policy: Policy
-    loader: Ahead
+    sampler: Sampler
     skipped: list[str]
     engine: StreamEngine
     judge: Any
@@ -177,27 +192,22 @@ class RolloutCollector:
     score: Callable[..., Scores]
     blank: Callable[[int, int, int], Scores]
     num_windows: int
-    seed: int
+    ahead: bool
     inner_epochs: int
     credit: Callable[..., Credit]
     reference: bool
     dialogues: Sequence[Dialogue]
     hosts: Hosts
+    prepare: Prepare | None
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
+        """The batch of an iteration.
+
+        The judge answers while the devices are at what does not depend on it: the update's log-
+        probs of other policies, and, sampled ahead, the next batch's rollouts.
+        """
         clock = Clock()
-        examples, prompts = next(self.loader)
-        clock.lap("data_wait")
-        prompts, depth = common_bucket(self.engine, examples, prompts, self.hosts)
-        rollouts = self.engine.rollout(
-            state.params,
-            prompts,
-            group_size=self.group_size,
-            seed=self.seed,
-            step=iteration,
-            depth=depth,
-        )
-        clock.lap("rollout")
+        examples, rollouts, lag, _ = self.sampler.take(state.params, iteration, clock)
         said = say(
             rollouts,
             examples,
@@ -206,47 +216,43 @@ class RolloutCollector:
             self.hosts,
             shared=self.shared_context,
         )
-        trajectories = trajectories_of(said, self.replies, self._count_tokens)
-        scores = self.score(
-            trajectories,
-            self.judge,
-            num_turns=said.turn_mask.shape[1],
-            num_windows=self.num_windows,
-        )
-        clock.lap("judge")
+        batch = self._rows(rollouts, said.room)
+        room = padding(batch, self.hosts, copies=self.copies)
+        if self.prepare is not None:
+            batch = self.prepare(state, batch)
+        clock.lap("rows")
+        self.sampler.begin(state.params, iteration + 1, clock)
+        trajectories, scores = self._judge(said, clock)
         credit = self.credit(scores, step=iteration * self.inner_epochs)
-        length, actions = self._row_shape(rollouts.prompts.shapes, said.room)
-        rows = train_rows(rollouts, length=length, actions=actions, shared=self.shared_context)
         advantage_BGK = credit.advantages[self.hosts.index :: self.hosts.count]
-        batch = self._batch(rollouts.prompts, rows, advantage_BGK)
+        batch = batch._replace(advantage_NK=_per_row(advantage_BGK))
         clock.lap("credit")
         metrics = reward_metrics(said, scores.turns, credit, scores.stats)
         metrics["skipped_records"] = len(said.skipped)
-        metrics["padding"] = padding(batch, self.hosts, copies=self.copies)
+        metrics["padding"] = room
+        if self.ahead:
+            metrics["off_policy"] = lag * self.inner_epochs
         groups = group_records(trajectories, said.dialogues, scores.turns, credit)
         clock.lap("report")
         judged = scores.stats.total
         asked = {"judge_cached": judged.cached, "judge_retried": judged.retried}
-        return Collected(batch, metrics, clock.laps | asked, groups, said.row_tokens)
+        prepared = self.prepare is not None
+        return Collected(batch, metrics, clock.laps | asked, groups, said.row_tokens, prepared)
 
     def position(self) -> dict[str, Any]:
-        return {
-            "loader": self.loader.get_state(),
-            "skipped": self.skipped,
-            "judge_cache": self.judge_cache,
-        }
+        return {**self.sampler.position(), "judge_cache": self.judge_cache}
 
     def memory(self) -> dict[str, np.ndarray]:
-        """Nothing but the position."""
-        return {}
+        """What has been sampled ahead; nothing if nothing has."""
+        return self.sampler.memory()
 
     def seek(
         self, positions: list[dict[str, Any]], memory: dict[str, np.ndarray], iteration: int
     ) -> None:
-        take_up(self.loader, self.skipped, positions, iteration, self.hosts)
+        self.sampler.seek(positions, memory, iteration)
 
     def close(self) -> None:
-        self.loader.close()
+        self.sampler.close()
         self.judge.close()
 
     def shapes(self) -> list[Batch]:
@@ -255,9 +261,7 @@ class RolloutCollector:
         for s in self.engine.buckets:
             count, prompts = s.batch * self.group_size, empty_batch(self.policy, s, count=s.batch)
             for length, actions in self.row_rooms(s):
-                rows = TrainRows.empty(count, length, actions)
-                none = np.zeros((s.batch, self.group_size, s.turns), np.float32)
-                batches.append(self._batch(prompts, rows, none))
+                batches.append(self._batch(prompts, TrainRows.empty(count, length, actions)))
         return batches
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
@@ -265,7 +269,7 @@ class RolloutCollector:
 
         Meanwhile the first batch is read.
         """
-        self.loader.start()
+        self.sampler.start()
 
         def credit(count: int, turns: int) -> None:
             self.credit(self.blank(count, turns, self.num_windows), step=0)
@@ -275,10 +279,39 @@ class RolloutCollector:
         rollouts = partial(self.engine.warm_up, state.params, group_size=self.group_size)
         return [rollouts, *(partial(credit, *size) for size in sorted(sizes))]
 
-    def _batch(self, prompts: PromptBatch, rows: TrainRows, advantage_BGK: np.ndarray) -> Batch:
-        """Rows with their credit; the update fills in what a reference policy says of them."""
+    def _judge(self, said: Said, clock: Clock) -> tuple[list[Trajectory], Scores]:
+        """Trajectories and their scores, once the next batch is sampled too.
+
+        Of the judge's time, ``judge_wait`` is what the sampling did not fill.
+        """
+        trajectories = trajectories_of(said, self.replies, self._count_tokens)
+        scores = self.score(
+            trajectories,
+            self.judge,
+            num_turns=said.turn_mask.shape[1],
+            num_windows=self.num_windows,
+        )
+        clock.lap("judge")
+        waited = clock.laps["judge"]
+        ended = self.sampler.wait()
+        if ended is not None:
+            waited = min(waited, max(0.0, clock.now - ended))
+            clock.lap("rollout")
+        clock.laps["judge_wait"] = waited
+        return trajectories, scores
+
+    def _rows(self, rollouts: Rollouts, needed: tuple[int, int]) -> Batch:
+        """Rollouts as rows of the smallest room that holds them, without credit."""
+        length, actions = self._row_shape(rollouts.prompts.shapes, needed)
+        rows = train_rows(rollouts, length=length, actions=actions, shared=self.shared_context)
+        batch = self._batch(rollouts.prompts, rows)
+        return batch._replace(old_logp_NA=rows.sampler_logp) if self.ahead else batch
+
+    def _batch(self, prompts: PromptBatch, rows: TrainRows) -> Batch:
+        """Rows whose advantages are 0; the update fills in what a reference policy says of them."""
         context = context_rows(prompts, copies=self.copies) if self.shared_context else None
-        batch = as_batch(prompts.media, rows, advantage_BGK.reshape(len(rows.tokens), -1), context)
+        none_NK = np.zeros((len(rows.tokens), prompts.shapes.turns), np.float32)
+        batch = as_batch(prompts.media, rows, none_NK, context)
         return with_reference(batch) if self.reference else batch
 
     def _count_tokens(self, text: str) -> int:
@@ -292,18 +325,19 @@ class RolloutCollector:
         raise InputError(f"no row bucket holds {length} tokens and {actions} actions")
 
 
-def common_bucket(
-    engine: StreamEngine, examples: Sequence[Example], prompts: PromptBatch, hosts: Hosts
-) -> tuple[PromptBatch, int]:
-    """This process's prompts in the bucket that all processes use, and the turns to run.
+def rows_on_devices(make: Make, layout: Layout) -> Make:
+    """``sft_rows``, with the media put on the devices by the thread that lays them out."""
 
-    ``prompts``: the examples in the smallest bucket that holds them.
-    """
-    room = engine.buckets.index(prompts.shapes)
-    rooms, depths = zip(*hosts.gather([room, prompts.depth]), strict=True)
-    if max(rooms) > room:
-        prompts = engine.prepare(examples, smallest=max(rooms))
-    return prompts, max(depths)
+    def placed(examples: Sequence[Example]) -> tuple[Any, TrainRows, RowShapes]:
+        media, rows, shapes = make(examples)
+        return layout.split(media), rows, shapes
+
+    return placed
+
+
+def _per_row(advantage_BGK: np.ndarray) -> np.ndarray:
+    """f32[N, K]."""
+    return np.asarray(advantage_BGK, np.float32).reshape(-1, advantage_BGK.shape[-1])
 
 
 def row_buckets(

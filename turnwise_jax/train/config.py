@@ -125,6 +125,7 @@ def rl_config(algorithm: str = "turnwise", reward: str = "pauc") -> ConfigDict:
         "top_k": 10,
         "top_p": 1.0,
         "max_new_tokens": 100,
+        "ahead": 0,  # 1: sample the next batch while this one is judged, one batch off policy
     }
     # Row buckets halve the sampled tokens only, rollout buckets the context.
     config["shapes"]["rollout_buckets"] = 1

@@ -40,6 +40,7 @@ class Collected(Protocol):
     timing: dict[str, float]
     groups: list[dict[str, Any]]
     tokens: int  # real tokens in the batch
+    prepared: bool  # whether the batch comes from ``Update.prepare``
 
 
 class Collector(Protocol):
@@ -109,8 +110,9 @@ def fit(run: Run) -> tuple[TrainState, bool]:
             while done < run.iterations and not stopping:
                 reporter.begin(done)
                 collected = run.collect(state, done)
-                state, metrics = run.update(state, collected.batch)
+                state, metrics = run.update(state, collected.batch, prepared=collected.prepared)
                 reporter.end(collected, metrics)
+                del collected  # its arrays may be on the devices, where the next batch is to go
                 done, stopping = done + 1, run.hosts.any(stop.requested)
                 if stopping or done == run.iterations or done % run.checkpoint_every == 0:
                     reporter.flush()

@@ -25,9 +25,12 @@ class Collected(Protocol):
 
 class _Step(NamedTuple):
     iteration: int
-    collected: Collected
-    metrics: dict[str, Any]  # still on the device
     began: float
+    known: dict[str, Any]
+    metrics: dict[str, Any]  # still on the device
+    timing: dict[str, float]
+    groups: list[dict[str, Any]]
+    tokens: int
 
 
 class Reporter:
@@ -65,9 +68,15 @@ class Reporter:
 
     def end(self, collected: Collected, metrics: dict[str, Any]) -> None:
         """The step is dispatched; write the one before it, which ended when this one began."""
-        before, self._waiting = (
-            self._waiting,
-            _Step(self._iteration, collected, metrics, self._began),
+        before = self._waiting
+        self._waiting = _Step(
+            self._iteration,
+            self._began,
+            collected.metrics,
+            metrics,
+            collected.timing,
+            collected.groups,
+            collected.tokens,
         )
         if before:
             self._write(before, self._began)
@@ -81,18 +90,18 @@ class Reporter:
         self._writer.sync()
 
     def _write(self, step: _Step, ended: float) -> None:
-        collected, seconds = step.collected, ended - step.began
+        seconds = ended - step.began
         fetched = {name: value.item() for name, value in jax.device_get(step.metrics).items()}
-        numbers = {**collected.metrics, **fetched}
+        numbers = {**step.known, **fetched}
         timing = {
             "seconds": seconds,
-            "tokens_per_second": collected.tokens / seconds,
+            "tokens_per_second": step.tokens / seconds,
             "compiles": self._compiles.count,
-            "starvation": collected.timing.get("data_wait", 0.0) / seconds,
-            **collected.timing,
+            "starvation": step.timing.get("data_wait", 0.0) / seconds,
+            **step.timing,
         }
         if self._compiles.names:
             timing["compiled"] = list(self._compiles.names)  # what should have been ready
-        self._writer.write(step.iteration, numbers, timing, collected.groups)
+        self._writer.write(step.iteration, numbers, timing, step.groups)
         shown = [f"{name} {numbers[name]:.3f}" for name in SHOWN if numbers.get(name) is not None]
         self._bar.update(1, "  ".join(shown))

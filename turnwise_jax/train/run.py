@@ -149,6 +149,11 @@ def keeps_reference(config: ConfigDict) -> bool:
     return bool(getattr(algorithm_settings(config), "reference", False))
 
 
+def samples_ahead(config: ConfigDict) -> bool:
+    """Whether batches are sampled from the policy before the last update."""
+    return config.algorithm.name not in ("sft", "avatar") and config.rollout.ahead > 0
+
+
 def step_arguments(
     config: ConfigDict, graphdef: nnx.GraphDef, layout: Layout, optimizer: Optimizer
 ) -> dict[str, Any]:
@@ -201,6 +206,14 @@ def build(
     )
     arguments = step_arguments(config, policy.graphdef, layout, optimizer)
     policy = without_params(policy)
+    update = Update(
+        arguments,
+        inner_epochs=config.optimizer.inner_epochs,
+        layout=layout,
+        shardings=jax.tree.map(lambda array: array.sharding, state),
+        recorded=samples_ahead(config),
+        reference=keeps_reference(config) and config.algorithm.name != "avatar",
+    )
     collect: Collector
     if config.algorithm.name == "avatar":
         forward = arguments["forward"]
@@ -210,19 +223,13 @@ def build(
     else:
         algorithm = ALGORITHMS[config.algorithm.name]
         collect = make_collector(
-            config, policy, data, algorithm, settings, iterations, layout, hosts
+            config, policy, data, algorithm, settings, iterations, layout, hosts, update.prepare
         )
     return Run(
         directory=directory,
         state=state,
         collect=collect,
-        update=Update(
-            arguments,
-            inner_epochs=config.optimizer.inner_epochs,
-            layout=layout,
-            shardings=jax.tree.map(lambda array: array.sharding, state),
-            reference=keeps_reference(config) and config.algorithm.name != "avatar",
-        ),
+        update=update,
         iterations=iterations,
         checkpoint_every=config.run.checkpoint_every,
         keep_checkpoints=config.run.keep_checkpoints,

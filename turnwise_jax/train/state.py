@@ -67,7 +67,7 @@ class Batch(NamedTuple):
     action_mask_NA: Array  # bool
     turn_id_NA: Array  # i32, decision turn 0..K-1
     sampler_logp_NA: Array  # f32, as recorded while sampling; zeros for given replies
-    old_logp_NA: Array  # f32, of replayed rows, and of all with more than one inner epoch
+    old_logp_NA: Array  # f32, of replayed rows; of all with inner epochs or sampled ahead
     advantage_NK: Array  # f32; zeros for supervised rows
     mixture: Mixture | None = None  # stacked, if fresh and replayed rows share the batch
     context: TokenRows | None = None  # [b, C], each before N / b consecutive rows

@@ -65,6 +65,7 @@ AT_LEAST = {
     "rollout.group_size": 1,
     "rollout.top_k": 0,
     "rollout.max_new_tokens": 1,
+    "rollout.ahead": 0,
     "reward.quality": 0,
     "reward.repetition": 0,
     "reward.out_of_window": 0,
@@ -93,7 +94,7 @@ ABOVE_ZERO = (
     *("optimizer.learning_rate", "optimizer.clip_norm", "optimizer.eps"),
     *("rollout.temperature", "rollout.top_p", "replay.temperature", "reward.tolerance"),
 )
-AT_MOST_ONE = ("rollout.top_p", "reward.omega")
+AT_MOST_ONE = ("rollout.top_p", "rollout.ahead", "reward.omega")
 BELOW_ONE = ("optimizer.b1", "optimizer.b2")
 MAX_SEED = 2**32 - 1
 

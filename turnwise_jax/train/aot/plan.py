@@ -42,7 +42,12 @@ from turnwise_jax.train.forward import make_reference_step
 from turnwise_jax.train.hosts import ALONE
 from turnwise_jax.train.mesh import Layout
 from turnwise_jax.train.optim import make_optimizer
-from turnwise_jax.train.run import keeps_reference, step_arguments, stored_dtype
+from turnwise_jax.train.run import (
+    keeps_reference,
+    samples_ahead,
+    step_arguments,
+    stored_dtype,
+)
 from turnwise_jax.train.state import Batch, TrainState
 
 FRAME_MARKERS = 2  # tokens around a frame's own
@@ -94,6 +99,7 @@ class Plan:
             inner_epochs=config.optimizer.inner_epochs,
             layout=layout,
             shardings=jax.tree.map(lambda leaf: leaf.sharding, state),
+            recorded=samples_ahead(config),
             reference=reference and config.algorithm.name != "avatar",
         )
         if config.algorithm.name != "avatar":
