@@ -36,14 +36,14 @@ def on_gpu(monkeypatch):
 
 def test_each_platform_has_its_kernel_and_else_none(monkeypatch):
     monkeypatch.setattr(cudnn, "usable", lambda: True)
-    assert attention._tiled("gpu", *shapes(64)) is cudnn.cudnn_attend
-    assert attention._tiled("gpu", *shapes(64, jnp.float32)) is None
-    assert attention._tiled("gpu", *shapes(64, length=1)) is None
-    assert attention._tiled("tpu", *shapes(128)) is flash.flash_attend
-    assert attention._tiled("tpu", *shapes(64)) is None
-    assert attention._tiled("cpu", *shapes(128)) is None
+    assert attention.kernel_for("gpu", *shapes(64)) is cudnn.cudnn_attend
+    assert attention.kernel_for("gpu", *shapes(64, jnp.float32)) is None
+    assert attention.kernel_for("gpu", *shapes(64, length=1)) is None
+    assert attention.kernel_for("tpu", *shapes(128)) is flash.flash_attend
+    assert attention.kernel_for("tpu", *shapes(64)) is None
+    assert attention.kernel_for("cpu", *shapes(128)) is None
     monkeypatch.setattr(cudnn, "usable", lambda: False)
-    assert attention._tiled("gpu", *shapes(64)) is None
+    assert attention.kernel_for("gpu", *shapes(64)) is None
 
 
 @pytest.mark.parametrize("contexts", [4, 2])

@@ -26,7 +26,7 @@ def mixed_values(query: Array, runs: Sequence[Run]) -> Array:
     so that rows and heads must come apart evenly over the mesh's.
     """
     mesh = current_mesh()
-    tiled = _tiled(_platform(mesh), query, runs)
+    tiled = kernel_for(_platform(mesh), query, runs)
     if tiled is None:
         return attend(query, runs)
     if mesh is None or mesh.size == 1:
@@ -54,7 +54,7 @@ def _platform(mesh: Mesh | None) -> str:
     return device.platform
 
 
-def _tiled(
+def kernel_for(
     platform: str, query: Array, runs: Sequence[Run]
 ) -> Callable[[Array, Sequence[Run]], Array] | None:
     """A kernel of the platform that takes these arguments of one device, None without any."""
