@@ -20,8 +20,8 @@ each other, and so do the lengths of their replies.
 Before anything is timed, a share below `--equal` of equal replies ends the run, and so do two
 updates on the same rollouts whose loss, mean log-probability or norm of the gradient differ by more
 than `--tolerance`. In each round both make an iteration, every other round in reverse order; those
-of the first round compile and are left out. Printed are the seconds of each phase (median, least
-and most) and how many times as long torch takes within the same round.
+of the first round, which compile, are left out. Printed are the seconds of each phase (median,
+least and most) and how many times as long torch takes within the same round.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ class Ours:
         )
         count = task.config.shapes.row_buckets
         self.rooms = row_buckets(task.shapes, count, shared=True)
+        self.compiled: dict[tuple[int, int], Any] = {}
 
     def roll(self) -> Rollouts:
         return self.task.work.engine.rollout(
@@ -153,13 +154,13 @@ class Ours:
 
     def update(self, rollouts: Rollouts, advantage_NK: np.ndarray) -> dict[str, jax.Array]:
         needed = row_size(rollouts, shared=True)
-        length, actions = next(
-            room for room in self.rooms if needed[0] <= room[0] and needed[1] <= room[1]
-        )
-        rows = train_rows(rollouts, length=length, actions=actions, shared=True)
+        room = next(r for r in self.rooms if needed[0] <= r[0] and needed[1] <= r[1])
+        rows = train_rows(rollouts, length=room[0], actions=room[1], shared=True)
         prompts = rollouts.prompts
         batch = as_batch(prompts.media, rows, advantage_NK, context_rows(prompts))
-        self.state, metrics = self.step(self.state, batch)
+        if room not in self.compiled:
+            self.compiled[room] = self.step.lower(self.state, batch).compile()
+        self.state, metrics = self.compiled[room](self.state, batch)
         return metrics
 
 

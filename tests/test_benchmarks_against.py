@@ -11,7 +11,7 @@ import pytest
 from benchmark_scripts import SMALL, script
 
 TEXT = [
-    *("--hidden=32", "--layers=1", "--vocabulary=400", "--rounds=1", "--prompts=2", "--group=2"),
+    *("--hidden=64", "--layers=2", "--vocabulary=500", "--rounds=1", "--prompts=2", "--group=2"),
     *("--context-words=12", "--turns=2", "--turn-words=3", "--reply-tokens=6"),
 ]
 
@@ -52,8 +52,8 @@ def test_tunix_is_given_our_rows(tunix, text):
 
 def test_tunix_is_given_our_sizes_our_pieces_and_the_decoder_alone(text):
     settings = json.loads((text.folder / "settings.json").read_text())
-    assert settings["model"]["embed_dim"] == 32
-    assert settings["model"]["num_layers"] == 1
+    assert settings["model"]["embed_dim"] == 64
+    assert settings["model"]["num_layers"] == 2
     assert settings["model"]["rope_theta"] == 10_000
     from safetensors.numpy import load_file
 
@@ -92,7 +92,7 @@ def test_text_alone_is_timed_without_tunix(tunix, tmp_path, capsys):
 
 def test_an_iteration_has_phases_that_add_up(tmp_path, capsys):
     end_to_end = script("end_to_end")
-    args = end_to_end.arguments([*SMALL, "--rounds=1", "--no-torch", "--layers=1"])
+    args = end_to_end.arguments([*SMALL, "--rounds=1", "--no-torch"])
     report = end_to_end.measure(args, tmp_path)
     seconds = {name: row["ours"]["seconds"]["median"] for name, row in report["phases"].items()}
     total = seconds.pop("iteration")

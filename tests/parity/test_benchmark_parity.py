@@ -43,7 +43,7 @@ def test_replies_of_different_lengths_are_the_same_three_ways(tmp_path):
 
 def test_a_whole_iteration_says_scores_and_learns_the_same(tmp_path):
     end_to_end = script("end_to_end")
-    flags = [*SMALL, "--rounds=1", "--layers=1", "--marker-gain=4", "--tolerance=1e-4"]
+    flags = [*SMALL, "--rounds=1", "--marker-gain=4", "--tolerance=1e-4"]
     report = end_to_end.measure(end_to_end.arguments([*flags, "--equal=1"]), tmp_path)
     assert report["equal_replies"] == [1.0]
     assert report["updates"]["ours"][0]["grad_norm"] > 0
