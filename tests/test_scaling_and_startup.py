@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections import Counter
 
@@ -188,6 +189,16 @@ def test_the_timed_command_is_that_of_the_demo(startup):
     made = (startup.ROOT / "Makefile").read_text()
     assert " ".join(startup.DEMO[3:]) in made
     assert os.path.exists(startup.ROOT / startup.DEMO[-1].removeprefix("--config="))
+
+
+def test_pictures_are_not_waited_for():
+    """matplotlib is imported after the last update."""
+    program = "import sys, turnwise_jax.cli.study, turnwise_jax.study.runner; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "turnwise_jax.train.run" in done.stdout.split()
+    assert "matplotlib" not in done.stdout.split()
 
 
 def test_each_script_says_its_command(scaling, startup):
