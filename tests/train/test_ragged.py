@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from turnwise_jax.train import run
 from turnwise_jax.train.aot.plan import planned_policy
 from turnwise_jax.train.collect import RolloutCollector
 from turnwise_jax.train.data import read_data
+from turnwise_jax.train.directory import REPORT
 from turnwise_jax.train.forward import Forward
+from turnwise_jax.train.loop import CHECKPOINTS
 from turnwise_jax.train.metrics import COMPILES, METRICS, TIMING, read_jsonl
 from turnwise_jax.train.optim import Optimizer
 
@@ -115,11 +118,16 @@ def ragged(config):
         return quick_run(config, patch)
 
 
+def assert_nothing_compiled(directory: Path, steps: int) -> None:
+    """Each line counts the compiles from the warm-up to the step's end."""
+    lines = read_jsonl(directory / TIMING)
+    assert len(lines) == steps
+    assert {(line["compiles"], line.get("compiled", ())) for line in lines} == {(0, ())}
+
+
 def test_nothing_compiles_after_the_warm_up(ragged):
     directory, _, _ = ragged
-    lines = read_jsonl(directory / TIMING)
-    assert len(lines) == STEPS
-    assert {(line["compiles"], line.get("compiled", ())) for line in lines} == {(0, ())}
+    assert_nothing_compiled(directory, STEPS)
 
 
 def test_the_run_met_several_shapes(ragged):
@@ -140,6 +148,30 @@ def test_compiles_are_bounded_by_the_buckets_and_logged(ragged):
     assert line["programs"] == sum(names.values())
     assert line["programs"] <= 6 + 6 + 2 + 10  # and a few one-operation programs
     assert line["seconds"] > 0
+
+
+def test_a_resumed_run_compiles_before_its_first_step(ragged, config, tmp_path, monkeypatch):
+    """Killed after ten of its steps; the two that are left meet shapes new to the process."""
+    whole, _, _ = ragged
+    again = tmp_path / "run"
+    shutil.copytree(whole, again)
+    (again / REPORT).unlink()
+    shutil.rmtree(again / CHECKPOINTS / str(STEPS))
+    config = ConfigDict(config.to_dict())
+    config.run.dir = str(again)
+    quick_run(config, monkeypatch)
+    assert (again / METRICS).read_bytes() == (whole / METRICS).read_bytes()
+    first, second = read_jsonl(again / COMPILES)
+    assert (first["step"], second["step"]) == (0, 10)
+    for program in ("train_step", *ROLLOUT):
+        assert second["names"][f"jit({program})"] == first["names"][f"jit({program})"]
+    assert_nothing_compiled(again, STEPS)
+
+
+@pytest.mark.parametrize("name", ["rl_run", "sft_run", "avatar_run"])
+def test_no_kind_of_run_compiles_after_its_warm_up(request, name):
+    """Checkpoints, replayed answers and the end of an epoch included."""
+    assert_nothing_compiled(request.getfixturevalue(name), 6)
 
 
 def test_every_step_has_random_numbers_of_its_own(ragged):
