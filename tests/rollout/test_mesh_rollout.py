@@ -67,6 +67,19 @@ def test_tokens_do_not_depend_on_the_mesh(policy, some, bucket, alone, sizes):
     assert own == (layers, rows // parts, heads // sizes[2], slots, width)
 
 
+@pytest.mark.parametrize("sizes", [(8, 1, 1), (2, 2, 2)])
+def test_nor_without_a_barrier(policy, some, bucket, alone, sizes):
+    placement = Placement(mesh_of(*sizes))
+    params = jax.device_put(
+        policy.params, param_shardings(policy.params, placement.mesh, policy.config)
+    )
+    engine = StreamEngine(policy, SAMPLING, bucket, placement, desynchronised=True)
+    made = engine.rollout(params, some, group_size=GROUP, seed=SEED)
+    np.testing.assert_array_equal(made.tokens, alone.tokens)
+    np.testing.assert_allclose(made.logp, alone.logp, atol=1e-5)
+    assert made.text == alone.text
+
+
 def test_a_decoding_loop_moves_no_cache(policy, bucket):
     """No device sends keys or values, and none holds more than its part of them."""
     slots = 4096

@@ -22,7 +22,7 @@ from jax import Array
 
 from turnwise_jax.models.cache import KVCache
 from turnwise_jax.models.media import Media, MediaInput
-from turnwise_jax.rollout.sampling import Sampling, choose, fold_in, rollout_keys
+from turnwise_jax.rollout.sampling import Sampling, choose_rows, fold_in, rollout_keys
 
 PENDING = 2  # most tokens that wait for the next prefill: the last sampled one and a marker
 
@@ -166,13 +166,13 @@ def take_turn(
     model = nnx.merge(graphdef, params)
     group_size = state.position.shape[0] // active.shape[0]
     chunk, active = jax.tree.map(lambda x: jnp.repeat(x, group_size, axis=0), (chunk, active))
-    hidden, cache, position = _show(model, media, shared, state, chunk, active)
+    hidden, cache, position = show(model, media, shared, state, chunk, active)
     keys = fold_in(state.key, state.turn)
     cache, output = _reply(model, shared, cache, hidden, position, active, allowed, keys, rule)
     return _close(state, cache, output, position, active, rule.marker), output
 
 
-def _show(
+def show(
     model: Any, media: Any, shared: KVCache, state: State, chunk: Chunk, active: Array
 ) -> tuple[Array, KVCache, Array]:
     """Prefills [pending | chunk] of every row.
@@ -225,9 +225,7 @@ def _reply(
 
     def pick(hidden: Array, number: Array, speaking: Array, output: TurnOutput) -> TurnOutput:
         logits = jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
-        token, logprob = jax.vmap(choose, in_axes=(0, None, 0, None))(
-            logits, allowed, fold_in(keys, number), rule.sampling
-        )
+        token, logprob = choose_rows(logits, allowed, fold_in(keys, number), rule.sampling)
         return TurnOutput(
             tokens=output.tokens.at[:, number].set(jnp.where(speaking, token, 0)),
             logprob=output.logprob.at[:, number].set(jnp.where(speaking, logprob, 0.0)),

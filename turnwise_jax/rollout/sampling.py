@@ -122,5 +122,12 @@ def rollout_keys(
 
 
 def fold_in(keys_N: Array, number: Array) -> Array:
-    """Folds one number (a turn's or a token's index) into every row's key."""
-    return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys_N, number)
+    """Folds a turn's or a token's index into every row's key: one for all, or one each ``[N]``."""
+    return jax.vmap(jax.random.fold_in)(keys_N, jnp.broadcast_to(number, keys_N.shape))
+
+
+def choose_rows(
+    logits_NV: Array, allowed_V: Array, keys_N: Array, sampling: Sampling
+) -> tuple[Array, Array]:
+    """:func:`choose` for every row: tokens int32 ``[N]``, log-probabilities f32 ``[N]``."""
+    return jax.vmap(choose, in_axes=(0, None, 0, None))(logits_NV, allowed_V, keys_N, sampling)

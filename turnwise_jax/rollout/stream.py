@@ -16,7 +16,8 @@ from turnwise_jax.errors import InputError
 from turnwise_jax.models.cache import KVCache
 from turnwise_jax.models.decoder import cast_kernels
 from turnwise_jax.models.sharding import traced_on
-from turnwise_jax.rollout.decode import Rule, State, TurnOutput, begin, encode, take_turn
+from turnwise_jax.rollout.decode import Chunk, Rule, State, TurnOutput, begin, encode, take_turn
+from turnwise_jax.rollout.desync_loop import NO_USE, DesyncLoop, SlotUse
 from turnwise_jax.rollout.placement import Placement, placed
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import PromptBatch, empty_batch, prompt_batch
@@ -38,6 +39,7 @@ class Rollouts:
       text: ``text[b][g][k]``, without the marker, stripped; "" where there is no such turn.
       turn_mask: bool ``[B, K]``. time: f32 ``[B, K]``, seconds of video shown at the decision.
       marker: id of the end-of-turn marker.
+      use: how much of the work on the device had a result; with a barrier of this process's rows.
     """
 
     prompts: PromptBatch
@@ -50,6 +52,7 @@ class Rollouts:
     turn_mask: np.ndarray
     time: np.ndarray
     marker: int
+    use: SlotUse = NO_USE
 
 
 class TurnResult(NamedTuple):
@@ -66,8 +69,9 @@ class TurnResult(NamedTuple):
 class StreamEngine:
     """Compiled rollouts of one policy structure; parameters are arguments of every call.
 
-    One compilation of three functions (frames, context, turn) per shape bucket and group size. Rows
-    and the cache are split over the mesh; features are whole on every device.
+    One compilation of three functions (frames, context, turn) per shape bucket and group size, or
+    of a few more without a barrier between turns (``rollout/desync.py``). Rows and the cache are
+    split over the mesh; features are whole on every device.
     """
 
     def __init__(
@@ -76,6 +80,9 @@ class StreamEngine:
         sampling: Sampling,
         shapes: Shapes | Sequence[Shapes],
         placement: Placement | None = None,
+        *,
+        desynchronised: bool = False,
+        show_at: float = 0.0,
     ):
         """
         Args:
@@ -84,6 +91,9 @@ class StreamEngine:
           shapes: one bucket, or several, the smallest first. ``batch`` counts this process's
             prompts.
           placement: where rows live; on one device if None.
+          desynchronised: a rollout goes on to its next turn while others still speak, instead of
+            waiting for all. The same tokens, but for rounding in batches of other sizes.
+          show_at: then, the share of rows that wait before turns are shown to some of them.
         """
         self.policy = policy
         self.sampling = sampling
@@ -108,6 +118,9 @@ class StreamEngine:
             donate_argnames="state",
             out_shardings=(state, rows),
         )
+        self._loop: DesyncLoop | None = None
+        if desynchronised:
+            self._loop = DesyncLoop(graphdef, self._allowed, self.placement, state, show_at)
 
     def prepare(self, examples: Sequence[Example], *, smallest: int = 0) -> PromptBatch:
         """The examples in the smallest bucket that holds them, from bucket ``smallest`` on.
@@ -122,8 +135,7 @@ class StreamEngine:
         params = cast_kernels(self.placement.settled(params), self._dtype)
         for shapes in self.buckets:
             prompts = empty_batch(self.policy, shapes)
-            *shown, state = self._start(params, prompts, group_size, 0, 0)
-            jax.block_until_ready(self._advance(params, shown, state, prompts, 0))
+            self._all_turns(params, prompts, group_size, 0, 0, depth=1)
 
     def lowerings(
         self, params: nnx.State, prompts: PromptBatch, *, group_size: int
@@ -152,8 +164,12 @@ class StreamEngine:
         yield "begin", begin_
         places = _state_shardings(self.placement)
         shared, state = jax.tree.map(placed, begin_.out_info, (places.cache, places))
-        chunk, active = place(self._copied((prompts.turn(0), prompts.turn_mask[:, 0])))
         rule = self._rule(prompts)
+        if self._loop is not None:
+            turns = self._turns_and_counts(prompts)
+            yield from self._loop.lowerings(params, media, shared, state, *place(turns), rule)
+            return
+        chunk, active = place(self._copied((prompts.turn(0), prompts.turn_mask[:, 0])))
         yield (
             "turn",
             self._turn.lower(params, media, self._allowed, shared, state, chunk, active, rule=rule),
@@ -184,9 +200,10 @@ class StreamEngine:
         if group_size < 1:
             raise InputError(f"must be at least 1, not {group_size}", field="group_size")
         prompts = examples if isinstance(examples, PromptBatch) else self.prepare(examples)
-        turns = self._turns(params, prompts, group_size, seed, step, depth or prompts.depth)
-        outputs = self.placement.own([out for _, out in turns])
-        return self._collect(prompts, outputs, group_size)
+        output, use = self._all_turns(
+            params, prompts, group_size, seed, step, depth or prompts.depth
+        )
+        return self._collect(prompts, output, use, group_size)
 
     def stream(
         self, params: nnx.State, example: Example, *, seed: int = 0, step: int = 0
@@ -204,6 +221,37 @@ class StreamEngine:
                 logp=row.logprob[: row.length],
                 truncated=bool(row.truncated),
             )
+
+    def _all_turns(
+        self,
+        params: nnx.State,
+        prompts: PromptBatch,
+        group_size: int,
+        seed: int,
+        step: int,
+        depth: int,
+    ) -> tuple[TurnOutput, SlotUse]:
+        """All turns of this process's rows, ``[N, K, ...]``, and how well their slots were used."""
+        if self._loop is None:
+            turns = self._turns(params, prompts, group_size, seed, step, depth)
+            outputs = self.placement.own([out for _, out in turns])
+            missing = prompts.shapes.turns - len(outputs)
+            output = jax.tree.map(
+                lambda *of: np.pad(
+                    np.stack(of, axis=1), ((0, 0), (0, missing), *((0, 0),) * (of[0].ndim - 1))
+                ),
+                *outputs,
+            )
+            return output, SlotUse.with_barrier(output.length)
+        params = cast_kernels(self.placement.settled(params), self._dtype)
+        *shown, state = self._start(params, prompts, group_size, seed, step)
+        turns, counts = self.placement.split(self._turns_and_counts(prompts))
+        return self._loop.run(params, *shown, state, turns, counts, self._rule(prompts))
+
+    def _turns_and_counts(self, prompts: PromptBatch) -> tuple[Chunk, np.ndarray]:
+        """The user turns of every prompt, or copy of it, ``[P, K, ...]``, and how many it has."""
+        turns = jax.tree.map(lambda x: np.ascontiguousarray(np.swapaxes(x, 0, 1)), prompts.turns)
+        return self._copied((turns, prompts.turn_mask.sum(axis=1, dtype=np.int32)))
 
     def _turns(
         self,
@@ -269,36 +317,30 @@ class StreamEngine:
         return jax.tree.map(lambda x: np.repeat(x, copies, axis=0), tree)
 
     def _collect(
-        self, prompts: PromptBatch, outputs: Sequence[TurnOutput], group_size: int
+        self, prompts: PromptBatch, output: TurnOutput, use: SlotUse, group_size: int
     ) -> Rollouts:
-        """Turns' outputs ``[N, ...]`` as ``[B, G, K, ...]``, padding prompts dropped."""
-        shapes, count = prompts.shapes, len(prompts.ids)
-
-        def gather(name: str) -> np.ndarray:
-            turns = np.stack([getattr(out, name) for out in outputs], axis=1)
-            turns = turns.reshape(shapes.batch, group_size, *turns.shape[1:])[:count]
-            missing = shapes.turns - len(outputs)
-            return np.pad(turns, ((0, 0), (0, 0), (0, missing), *((0, 0),) * (turns.ndim - 3)))
-
-        tokens, length = gather("tokens"), gather("length")
+        """Turns ``[N, K, ...]`` as ``[B, G, K, ...]``, padding prompts dropped."""
+        batch, count = prompts.shapes.batch, len(prompts.ids)
+        output = jax.tree.map(lambda x: x.reshape(batch, group_size, *x.shape[1:])[:count], output)
         text = [
             [
                 [self._text(ids[:n]) for ids, n in zip(row, counts, strict=True)]
                 for row, counts in zip(group, lengths, strict=True)
             ]
-            for group, lengths in zip(tokens, length, strict=True)
+            for group, lengths in zip(output.tokens, output.length, strict=True)
         ]
         return Rollouts(
             prompts=prompts,
             ids=prompts.ids,
-            tokens=tokens,
-            length=length,
-            logp=gather("logprob"),
-            truncated=gather("truncated"),
+            tokens=output.tokens,
+            length=output.length,
+            logp=output.logprob,
+            truncated=output.truncated,
             text=text,
             turn_mask=prompts.turn_mask[:count],
             time=prompts.time[:count],
             marker=self.policy.vocab.im_end,
+            use=use,
         )
 
     def _text(self, ids: np.ndarray) -> str:

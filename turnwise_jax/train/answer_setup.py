@@ -21,9 +21,8 @@ from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompt_stats import PromptStats
 from turnwise_jax.rollout.replay import ReplayBuffer
 from turnwise_jax.rollout.shapes import RowShapes, Shapes, shared
-from turnwise_jax.rollout.stream import StreamEngine
 from turnwise_jax.train.answers import AnswerCollector, Rooms, asked_forms, hint_name
-from turnwise_jax.train.collect import judge_cache, row_buckets, run_loader, run_sampling
+from turnwise_jax.train.collect import judge_cache, row_buckets, run_engine, run_loader
 from turnwise_jax.train.data import Data
 from turnwise_jax.train.forward import Forward, make_reference_step
 from turnwise_jax.train.hosts import ALONE, Hosts
@@ -60,7 +59,7 @@ def make_answer_collector(
         judge = SharedJudge(inner, hosts)
     plain = {dialogue.id: dialogue for dialogue in data.dialogues}
     replay = config.replay
-    engine = StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout)
+    engine = run_engine(config, policy, shared(buckets, *share), layout)
     # What a prompt looks like with hints depends on what is learnt of the batches before it.
     prepare = (lambda _: None) if config.hints.use else on_devices(engine.prepare, layout)
     return AnswerCollector(

@@ -115,7 +115,8 @@ class AnswerCollector:
         clock.lap("credit")
         tokens = said.row_tokens + sum(self._length(sample) for sample in drawn)
         asked = {"judge_cached": judged.total.cached, "judge_retried": judged.total.retried}
-        return Collected(batch, metrics, clock.laps | asked, groups, tokens)
+        used = rollouts.use.timing()
+        return Collected(batch, metrics, clock.laps | asked | used, groups, tokens)
 
     # Lines 4 and 7: prompts, with their hint where the policy is stuck, and fresh samples.
 

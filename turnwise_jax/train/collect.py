@@ -84,7 +84,7 @@ def make_collector(
     )
     cache = judge_cache(config, hosts)
     kind, reward = reward_settings(config)
-    engine = StreamEngine(policy, run_sampling(config), shared(buckets, *share), layout)
+    engine = run_engine(config, policy, shared(buckets, *share), layout)
     read = on_devices(engine.prepare, layout)
     return RolloutCollector(
         policy=policy,
@@ -155,6 +155,21 @@ def run_loader(
     )
     threaded = config.data.workers > 0
     return Ahead(loader, make, refused=refused, skipped=data.skipped, threaded=threaded)
+
+
+def run_engine(
+    config: ConfigDict, policy: Policy, buckets: Sequence[Shapes] | Shapes, layout: Layout
+) -> StreamEngine:
+    """The compiled rollouts of a run."""
+    fields = config.rollout
+    return StreamEngine(
+        policy,
+        run_sampling(config),
+        buckets,
+        layout,
+        desynchronised=fields.desynchronised,
+        show_at=fields.show_at,
+    )
 
 
 def run_sampling(config: ConfigDict) -> Sampling:
@@ -236,8 +251,8 @@ class RolloutCollector:
         clock.lap("report")
         judged = scores.stats.total
         asked = {"judge_cached": judged.cached, "judge_retried": judged.retried}
-        prepared = self.prepare is not None
-        return Collected(batch, metrics, clock.laps | asked, groups, said.row_tokens, prepared)
+        prepared, timing = self.prepare is not None, clock.laps | asked | rollouts.use.timing()
+        return Collected(batch, metrics, timing, groups, said.row_tokens, prepared)
 
     def position(self) -> dict[str, Any]:
         return {**self.sampler.position(), "judge_cache": self.judge_cache}

@@ -126,6 +126,8 @@ def rl_config(algorithm: str = "turnwise", reward: str = "pauc") -> ConfigDict:
         "top_p": 1.0,
         "max_new_tokens": 100,
         "ahead": 0,  # 1: sample the next batch while this one is judged, one batch off policy
+        "desynchronised": False,  # no barrier after a turn: rollouts go on while others speak
+        "show_at": 0.0,  # then, share of rows that wait before turns are shown; 0: one row
     }
     # Row buckets halve the sampled tokens only, rollout buckets the context.
     config["shapes"]["rollout_buckets"] = 1
@@ -151,6 +153,8 @@ def avatar_config() -> ConfigDict:
         "top_k": 50,
         "top_p": 1.0,
         "max_new_tokens": 2048,
+        "desynchronised": False,  # rows that have ended are left out while others go on
+        "show_at": 0.0,  # of dialogues with further turns
     }
     config["shapes"]["rollout_buckets"] = 1
     config["shapes"]["rollout_lengths"] = ()  # instead, most tokens of a whole rollout in each

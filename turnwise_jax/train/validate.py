@@ -66,6 +66,7 @@ AT_LEAST = {
     "rollout.top_k": 0,
     "rollout.max_new_tokens": 1,
     "rollout.ahead": 0,
+    "rollout.show_at": 0,
     "reward.quality": 0,
     "reward.repetition": 0,
     "reward.out_of_window": 0,
@@ -94,7 +95,7 @@ ABOVE_ZERO = (
     *("optimizer.learning_rate", "optimizer.clip_norm", "optimizer.eps"),
     *("rollout.temperature", "rollout.top_p", "replay.temperature", "reward.tolerance"),
 )
-AT_MOST_ONE = ("rollout.top_p", "rollout.ahead", "reward.omega")
+AT_MOST_ONE = ("rollout.top_p", "rollout.ahead", "rollout.show_at", "reward.omega")
 BELOW_ONE = ("optimizer.b1", "optimizer.b2")
 MAX_SEED = 2**32 - 1
 

@@ -24,7 +24,6 @@ from turnwise_jax.models.params import named, replaced
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import empty_batch, media_batch
 from turnwise_jax.rollout.rows import TrainRows, context_rows
-from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import (
     TOKEN_MULTIPLE,
     TURN_MULTIPLE,
@@ -32,10 +31,9 @@ from turnwise_jax.rollout.shapes import (
     Shapes,
     shared,
 )
-from turnwise_jax.rollout.stream import StreamEngine
 from turnwise_jax.train.answer_setup import answer_buckets, answer_rooms, grids_of, row_rooms
 from turnwise_jax.train.answers import asked_forms, empty_answers
-from turnwise_jax.train.collect import as_batch, row_buckets, with_reference
+from turnwise_jax.train.collect import as_batch, row_buckets, run_engine, with_reference
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.data import read_data
 from turnwise_jax.train.forward import make_reference_step
@@ -111,15 +109,13 @@ class Plan:
 
     def lowerings(self) -> Iterator[tuple[str, jax.stages.Lowered]]:
         """The programs of one iteration by name: ``encode``, ``begin``, ``turn``, ``reference``,
-        ``update``."""
+        ``update``; without a barrier ``start`` and one per level instead of ``turn``."""
         if isinstance(self.rooms, Shapes):
-            fields = self.config.rollout
-            sampling = Sampling(fields.temperature, fields.top_k, fields.top_p)
-            engine = StreamEngine(self.policy, sampling, self.rooms, self.layout)
+            engine = run_engine(self.config, self.policy, self.rooms, self.layout)
             yield from engine.lowerings(
                 self.state.params,
                 empty_batch(self.policy, self.rooms),
-                group_size=fields.group_size,
+                group_size=self.config.rollout.group_size,
             )
         if self.fresh is not None and self.state.reference is not None:
             step = make_reference_step(self.update.forward, self.layout.rows)
