@@ -101,6 +101,21 @@ def test_a_decoding_loop_moves_no_cache(policy, bucket):
     assert eight.temp_size_in_bytes < one.temp_size_in_bytes / 5
 
 
+def test_nor_does_one_without_a_barrier(policy, bucket):
+    slots = 4096
+    placement = Placement(mesh_of(2, 2, 2))
+    places = param_shardings(policy.params, placement.mesh, policy.config)
+    engine = StreamEngine(
+        policy, SAMPLING, bucket._replace(branch=slots), placement, desynchronised=True
+    )
+    params = jax.device_put(policy.params, places)
+    programs = engine.lowerings(params, empty_batch(policy, engine.buckets[0]), group_size=GROUP)
+    (lowered,) = [program for name, program in programs if name == "turns_4x2"]
+    sent = [x for x in lowered.compile().as_text().splitlines() if COLLECTIVE.search(x)]
+    assert sent
+    assert not [line for line in sent if f",{slots}" in line or f"[{slots}" in line]
+
+
 def test_prompts_that_devices_cannot_share_are_refused(policy, some, bucket):
     engine = StreamEngine(policy, SAMPLING, bucket, Placement(mesh_of(8, 1, 1)))
     with pytest.raises(InputError, match="2 prompts of 2 rollouts are no equal parts for 8"):

@@ -36,7 +36,7 @@ def test_defaults_are_the_papers():
     assert config.data.batch_size == 8
     assert config.rollout.to_dict() == {
         "group_size": 4, "temperature": 1.2, "top_k": 10, "top_p": 1.0, "max_new_tokens": 100,
-        "ahead": 0,
+        "ahead": 0, "desynchronised": False, "show_at": 0.0,
     }  # fmt: skip
     assert config.reward.to_dict() == {
         "quality": 3.0, "repetition": 2.0, "out_of_window": 0.5, "shared_prefix": 2.0,
@@ -70,7 +70,7 @@ IMPOSSIBLE = [
     ("optimizer.inner_epochs", 0), ("mesh.data", 0), ("mesh.fsdp", 0), ("mesh.tensor", 0),
     ("rollout.group_size", 0), ("rollout.temperature", 0.0), ("rollout.top_k", -1),
     ("rollout.top_p", 0.0), ("rollout.top_p", 1.1), ("rollout.max_new_tokens", 0),
-    ("rollout.ahead", -1), ("rollout.ahead", 2),
+    ("rollout.ahead", -1), ("rollout.ahead", 2), ("rollout.show_at", 1.1),
     ("reward.quality", float("nan")), ("reward.repetition", -1.0), ("reward.out_of_window", -1.0),
     ("reward.shared_prefix", -1.0), ("reward.omega", 1.1), ("reward.omega", -0.1),
     ("reward.prefix_chars", 0), ("judge.kind", "oracle"),

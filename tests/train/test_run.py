@@ -84,6 +84,22 @@ def test_nothing_compiles_once_the_run_began(rl_run, sft_run):
         assert {line["compiles"] for line in read_jsonl(directory / TIMING)} == {0}
 
 
+def test_a_run_without_a_barrier_is_the_same_run(rl_run, place, tmp_path):
+    config = rl(place, tmp_path / "run")
+    config.rollout.desynchronised = True
+    directory, _ = run.train(config)
+    for old, new in zip(*(read_jsonl(path / GROUPS) for path in (rl_run, directory)), strict=True):
+        assert (new["id"], new["replies"]) == (old["id"], old["replies"])
+        assert new["turn_advantages"] == pytest.approx(old["turn_advantages"])
+    for old, new in zip(*(read_jsonl(path / METRICS) for path in (rl_run, directory)), strict=True):
+        assert new["reward"] == pytest.approx(old["reward"])
+        assert new["grad_norm"] == pytest.approx(old["grad_norm"], rel=1e-4)
+    for old, new in zip(*(read_jsonl(path / TIMING) for path in (rl_run, directory)), strict=True):
+        assert 0 < old["slot_use"] <= new["slot_use"] <= 1
+        assert 0 < new["shown_use"] <= 1
+        assert new["compiles"] == 0
+
+
 def test_alpha_and_learning_rate_follow_their_schedules(rl_run):
     lines = read_jsonl(rl_run / METRICS)
     assert [line["alpha"] for line in lines] == [0, 1, 1, 1, 1, 1]  # ceil(0.1 x 6) = 1

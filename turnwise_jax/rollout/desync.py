@@ -229,7 +229,7 @@ def _rows_of(cache: KVCache, take: Take) -> KVCache:
 
 
 def _members(x: Array, member: Array, level: Level, axis: int) -> Array:
-    """Each prompt's ``member`` ``[P]`` or ``[P, m]`` of rows along ``axis``: ``[.., P, (m,) ..]``."""
+    """Each prompt's ``member`` ``[P]`` or ``[P, m]``, of rows along ``axis``."""
     split = x.reshape(*x.shape[:axis], *level.grid, *x.shape[axis + 1 :])
     return jax.vmap(lambda own, m: jnp.take(own, m, axis=axis), in_axes=(axis, 0), out_axes=axis)(
         split, member
