@@ -257,3 +257,10 @@ def test_kernels_that_fail_the_trial_are_left_with_a_warning(monkeypatch, calls,
     with pytest.warns(UserWarning, match=f"attention by cuDNN is not used: .*{reason}"):
         assert not usable()
     usable.cache_clear()
+
+
+def test_a_version_that_is_known_to_fail_is_not_tried(monkeypatch, found):
+    monkeypatch.setattr(fused, "check_cudnn_version", lambda: 91400)
+    cudnn.cudnn_calls.cache_clear()
+    with pytest.warns(UserWarning, match="cuDNN 91400 is known to fail"):
+        assert not usable()
