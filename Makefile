@@ -40,7 +40,7 @@ parity: $(VENV)/.parity
 
 # What is timed against what: docs/performance.md. Small sizes; each script's own are larger.
 BENCH := $(VENV)/bin/python benchmarks
-MODEL := --hidden=128 --layers=2 --vocabulary=16000 --context-frames=12 --turns=4 --rounds=3
+MODEL := --layers=2 --vocabulary=16000 --context-frames=12 --turns=4 --rounds=3
 
 bench: $(VENV)/.bench
 	$(BENCH)/kernels.py --numpy-groups=256 --json=$(RUNS)/bench/kernels.json

@@ -13,9 +13,9 @@ Both start from the same random checkpoint and the same B dialogues with frames;
   longest, `--head chunked` or `full` (see `train_step.py`).
 
 Scores and advantages are made by the same code for both. All choose greedily, so that what they say
-can be compared; the rollouts of a prompt are then the same, and a fixed random number is added to
-the reward of each, or every advantage would be 0. The learning rate is 1e-6: the policies stay near
-each other, and so do the lengths of their replies.
+can be compared; the rollouts of a prompt are then the same, their advantages are 0, and a fixed
+random number is added to each, or there would be nothing to learn. The learning rate is 1e-6: the
+policies stay near each other, and so do the lengths of their replies.
 
 Before anything is timed, a share below `--equal` of equal replies ends the run, and so do two
 updates on the same rollouts whose loss, mean log-probability or norm of the gradient differ by more
@@ -72,7 +72,6 @@ from turnwise_jax.train.sharing import say
 
 PHASES = ("rollout", "score", "advantage", "update")
 TEMPERATURE, LEARNING_RATE = 1.0, 1e-6
-NOISE = 0.1  # standard deviation of what is added to a reward
 
 
 class Task:
@@ -97,7 +96,7 @@ class Task:
             total_steps=1000,
         )
         self._standardised = jax.jit(jax.vmap(group_advantages))
-        self._noise_BG = NOISE * np.random.default_rng(4).normal(size=(args.prompts, args.group))
+        self._noise_N = np.random.default_rng(4).normal(size=args.prompts * args.group)
 
     def score(self, rollouts: Rollouts) -> Any:
         """What the judge says of every rollout."""
@@ -112,9 +111,9 @@ class Task:
 
     def advantages(self, scores: Any) -> np.ndarray:
         """f32 ``[N, K]``, the same at every turn of a rollout."""
-        reward_BG = np.asarray(self._credit(scores, step=0).terms.reward) + self._noise_BG
-        advantage_BG = self._standardised(reward_BG.astype(np.float32))
-        return np.repeat(np.asarray(advantage_BG).reshape(-1, 1), self.args.turns, axis=1)
+        reward_BG = np.asarray(self._credit(scores, step=0).terms.reward, np.float32)
+        advantage_N = np.asarray(self._standardised(reward_BG)).reshape(-1) + self._noise_N
+        return np.repeat(advantage_N[:, None], self.args.turns, axis=1).astype(np.float32)
 
     def iterate(self, roll: Callable[[], Rollouts], update: Callable[..., Any]) -> dict[str, Any]:
         """One iteration: the seconds of its phases and ``"replies"``, ids and lengths."""

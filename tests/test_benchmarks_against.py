@@ -99,7 +99,7 @@ def test_an_iteration_has_phases_that_add_up(tmp_path, capsys):
     assert list(seconds) == ["rollout", "score", "advantage", "update"]
     assert total == pytest.approx(sum(seconds.values()))
     first, second = report["updates"]["ours"]
-    assert first["grad_norm"] > 0, "advantages must not all be 0"
+    assert first["grad_norm"] > 0.1, "there must be something to learn"
     assert second["logp"] != first["logp"]
     json.dumps(report)
     end_to_end.print_report(report)

@@ -46,6 +46,6 @@ def test_a_whole_iteration_says_scores_and_learns_the_same(tmp_path):
     flags = [*SMALL, "--rounds=1", "--marker-gain=4", "--tolerance=1e-4"]
     report = end_to_end.measure(end_to_end.arguments([*flags, "--equal=1"]), tmp_path)
     assert report["equal_replies"] == [1.0]
-    assert report["updates"]["ours"][0]["grad_norm"] > 0
+    assert report["updates"]["ours"][0]["grad_norm"] > 0.1
     for phase in ("rollout", "update", "iteration"):
         assert report["phases"][phase]["torch"]["times_ours"]["least"] > 0
