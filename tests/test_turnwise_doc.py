@@ -78,7 +78,7 @@ def test_the_table_of_fields_has_their_defaults():
     fields = flatten(rl_config().to_dict())
     rows = re.findall(r"^\| `(\w+\.\w+)` \| `?([\w.-]+)`? \|", DOC, re.MULTILINE)
     rows = [(name, value) for name, value in rows if name.split(".")[0] != "reward"]
-    assert len(rows) == 9
+    assert len(rows) == 10
     for name, value in rows:
         default = fields[name]
         assert (str(default) if isinstance(default, str) else float(default)) == (
