@@ -45,8 +45,8 @@ MODEL := --layers=2 --vocabulary=16000 --context-frames=12 --turns=4 --rounds=3
 bench: $(VENV)/.bench
 	$(BENCH)/kernels.py --numpy-groups=256 --json=$(RUNS)/bench/kernels.json
 	$(BENCH)/train_step.py $(MODEL) --json=$(RUNS)/bench/train_step.json
-	$(BENCH)/rollout.py $(MODEL) --json=$(RUNS)/bench/rollout.json
-	$(BENCH)/end_to_end.py $(MODEL) --json=$(RUNS)/bench/end_to_end.json
+	$(BENCH)/rollout.py $(MODEL) --marker-gain=1.8 --json=$(RUNS)/bench/rollout.json
+	$(BENCH)/end_to_end.py $(MODEL) --marker-gain=1.8 --json=$(RUNS)/bench/end_to_end.json
 	$(BENCH)/decode_video.py --frames=20 --json=$(RUNS)/bench/decode_video.json
 	$(BENCH)/input.py --rounds=1 --steps=6 --json=$(RUNS)/bench/input.json
 	$(BENCH)/evaluation.py --videos=8 --rounds=2 --json=$(RUNS)/bench/evaluation.json
