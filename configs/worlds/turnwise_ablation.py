@@ -10,7 +10,8 @@ success and a reply out of place is often paid for by another one of the same tr
 tables, pictures and, under ``analysis``, training dynamics and credit redistribution in
 runs/turnwise_ablation.
 
-Sized for about an hour on two CPU cores, an estimate from single updates.
+46 minutes on two CPU cores that had other work as well. Expected:
+docs/turnwise_study.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ updates. Alpha 0 is shared credit with the turn-mean loss, alpha 1 is TurnWise. 
 else are those of ``turnwise_ablation.py``. Leaves tables, pictures and, under ``analysis``, the
 dynamics of training and the redistribution of credit in runs/turnwise_alpha.
 
-Sized for about an hour on two CPU cores, an estimate from single updates.
+49 minutes on two CPU cores that had other work as well. Expected:
+docs/turnwise_study.md.
 """
 
 from __future__ import annotations
