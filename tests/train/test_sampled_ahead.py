@@ -382,18 +382,19 @@ def named_sampler(hosts, engine) -> Sampler:
     return Sampler(loader, engine, hosts=hosts, **options)
 
 
+def stopped(hosts):
+    """Position and memory of a sampler that stops after its first batch."""
+    sampler = named_sampler(hosts, Says())
+    sampler.take({}, 0, Clock())
+    sampler.begin({}, 1, Clock())
+    position = sampler.position()
+    assert position["loader"]["step"] == 1  # though two batches have been read
+    return position, sampler.memory()
+
+
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (1, 2), (2, 1), (2, 2)])
 def test_what_was_sampled_ahead_is_dealt_to_as_many_processes_as_come(before, after):
-    def stop(hosts):
-        sampler = named_sampler(hosts, Says())
-        sampler.take({}, 0, Clock())
-        sampler.begin({}, 1, Clock())
-        position = sampler.position()
-        assert position["loader"]["step"] == 1  # though two batches have been read
-        return position, sampler.memory()
-
-    told = together(before, stop)
-    positions, memories = zip(*told, strict=True)
+    positions, memories = zip(*together(before, stopped), strict=True)
     for memory in memories:
         toy.assert_equal(memory, memories[0])
 
@@ -416,6 +417,34 @@ def test_what_was_sampled_ahead_is_dealt_to_as_many_processes_as_come(before, af
             [e for row in rows for e in row], getattr(whole, name), strict=True
         ):
             np.testing.assert_array_equal(entry, other)
+
+
+@pytest.mark.parametrize("turns", [2, 3])
+def test_prompts_that_were_not_sampled_are_sampled_by_all_processes(monkeypatch, turns):
+    """One process reads another prompt, or a bucket of more turns, than the run did before."""
+    ((position, memory),) = together(1, stopped)
+    monkeypatch.setattr(Names, "__next__", lambda names: changed(names, turns))
+
+    def go_on(hosts):
+        engine = Says()
+        sampler = named_sampler(hosts, engine)
+        sampler.seek([position], memory, 1)
+        taken = sampler.take({}, 1, Clock())
+        return taken.lag, engine.steps, taken.rollouts.ids
+
+    first, second = together(2, go_on)
+    assert first == (0, [1], ("1.0", "1.2"))
+    assert second == (0, [1], ("1.1", "1.3" if turns > 2 else "9.9"))
+
+
+def changed(names: Names, turns: int) -> tuple[list[str], Prompts]:
+    ids = [f"1.{i}" for i in range(4)][names.hosts.index :: 2]
+    if turns == 2 and names.hosts.index:
+        ids[1] = "9.9"
+    shape = (2, turns)
+    return ids, Prompts(
+        tuple(ids), turn_mask=np.ones(shape, bool), time=np.zeros(shape, np.float32)
+    )
 
 
 # Where it does not hold.

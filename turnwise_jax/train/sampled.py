@@ -79,8 +79,8 @@ class Sampler:
             sampled, self._next, self._behind = self._next.result(), None, None
         else:
             examples, prompts, depth = self._read(clock)
-            if self._saved:
-                rollouts = self._as_saved(prompts)
+            rollouts = self._as_saved(prompts)
+            if rollouts is not None:
                 sampled = Sampled(examples, rollouts, 1, time.perf_counter())
             else:
                 sampled = self._sample(params, examples, prompts, depth, batch, 0)
@@ -120,13 +120,17 @@ class Sampler:
             return {}
         rollouts = self._next.result().rollouts
         own = [
-            [rollouts.text[b], *(getattr(rollouts, name)[b].tolist() for name in _ARRAYS)]
+            [
+                rollouts.ids[b],
+                rollouts.text[b],
+                *(getattr(rollouts, name)[b].tolist() for name in _ARRAYS),
+            ]
             for b in range(len(rollouts.ids))
         ]
-        text, *columns = zip(*self._hosts.dealt(self._hosts.gather(own)), strict=True)
+        ids, text, *columns = zip(*self._hosts.dealt(self._hosts.gather(own)), strict=True)
         pairs = zip(_ARRAYS.items(), columns, strict=True)
         arrays = {name: np.asarray(column, dtype) for (name, dtype), column in pairs}
-        return {**arrays, _TEXT: np.frombuffer(json.dumps(text).encode(), np.uint8)}
+        return {**arrays, _TEXT: np.frombuffer(json.dumps([ids, text]).encode(), np.uint8)}
 
     def seek(
         self, positions: Sequence[dict[str, Any]], memory: dict[str, np.ndarray], batch: int
@@ -136,7 +140,7 @@ class Sampler:
         own = slice(self._hosts.index, None, self._hosts.count)
         self._saved = {name: array[own] for name, array in memory.items() if name in _ARRAYS}
         if memory:
-            self._text = json.loads(memory[_TEXT].tobytes())[own]
+            self._ids, self._text = (x[own] for x in json.loads(memory[_TEXT].tobytes()))
 
     def close(self) -> None:
         """Waits for what was begun and stops all threads."""
@@ -171,9 +175,19 @@ class Sampler:
         )
         return Sampled(examples, rollouts, lag, time.perf_counter())
 
-    def _as_saved(self, prompts: PromptBatch) -> Rollouts:
-        """The rollouts of a checkpoint as answers to these prompts."""
+    def _as_saved(self, prompts: PromptBatch) -> Rollouts | None:
+        """The rollouts of a checkpoint as answers to these prompts; None without any.
+
+        Nor if any process reads other prompts now: a record that can no longer be used, or records
+        left out where the number of processes changed.
+        """
         arrays, self._saved = self._saved, {}
+        if not arrays:
+            return None
+        fits = tuple(self._ids) == prompts.ids
+        fits = fits and arrays["length"].shape[2] == prompts.turn_mask.shape[1]
+        if self._hosts.any(not fits):
+            return None
         count = len(prompts.ids)
         return Rollouts(
             prompts=prompts,
