@@ -97,6 +97,21 @@ def test_a_small_run_compiles(config, tmp_path):
     assert "fits: at most" in done.stdout
 
 
+def test_a_run_without_a_barrier_compiles(config, tmp_path):
+    out = tmp_path / "figures.json"
+    flags = ("--topology=v5e:2x2", "--config.rollout.desynchronised=True", f"--output={out}")
+    done = turnwise(f"--config={config}", "--config.rollout.group_size=4", *flags)
+    assert done.returncode == 0, done.stderr
+    programs = json.loads(out.read_text())["programs"]
+    assert [program["name"] for program in programs] == [
+        *("encode", "begin", "start", "turns_4x2", "narrow_4x2", "turns_4x1", "update")
+    ]
+    for program in programs:
+        moves = program["name"].startswith(("start", "narrow"))
+        assert (program["flops"] == 0) == moves
+        assert (program["bytes"]["resident"] > 0) == (program["name"] != "update")
+
+
 def test_an_unknown_slice_is_one_line(config):
     done = turnwise(f"--config={config}", "--topology=v9:2x2")
     assert done.returncode == 2

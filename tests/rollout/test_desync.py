@@ -95,6 +95,19 @@ def test_steps_are_those_of_the_simulation_and_none_compiles(desync, policy, exa
     assert not compiles.names
 
 
+def test_no_context_is_kept_beside_its_copies(desync, policy, examples, monkeypatch):
+    begun, start = [], StreamEngine._start
+
+    def spy(engine, *args):
+        begun.append(start(engine, *args))
+        return begun[-1]
+
+    monkeypatch.setattr(StreamEngine, "_start", spy)
+    desync.rollout(policy.params, examples, group_size=GROUP, seed=11)
+    ((_, context, _),) = begun
+    assert all(array.is_deleted() for array in context)
+
+
 def test_waiting_for_company_changes_no_token(policy, shapes, examples, rollouts):
     engine = StreamEngine(
         policy, Sampling(temperature=1.2, top_k=10), shapes, desynchronised=True, show_at=0.25
@@ -170,7 +183,9 @@ def test_narrowing_keeps_every_live_row_with_its_prompt(after):
     prompt = jnp.arange(level.prompts, dtype=jnp.int32)
     shown = Shown(cache(level.prompts), Chunk(*(prompt[:, None],) * 5))
     narrowed = jax.jit(narrow, static_argnames=("level", "after"))
-    fewer, left = narrowed(shown, rows, level=level, after=after)
+    copied, left = narrowed(shown, rows, level=level, after=after)
+    assert (copied is None) == (not after.mixed)  # contexts that stay are not copied
+    fewer = copied or shown
 
     origin = np.asarray(left.origin)
     assert set(np.flatnonzero(live.reshape(-1))) == set(origin[np.asarray(left.live)])

@@ -39,6 +39,10 @@ class Level(NamedTuple):
     def grid(self) -> tuple[int, int]:
         return self.prompts, self.members
 
+    @property
+    def name(self) -> str:
+        return f"{self.prompts}x{self.members}"
+
     def holds(self, live: Array) -> Array:
         """Whether the rows ``live[prompt, member]`` find places, bool scalar."""
         if self.mixed:
@@ -195,8 +199,11 @@ def run_level(
     return jax.lax.while_loop(too_many, advance, rows)
 
 
-def narrow(shown: Shown, rows: Rows, *, level: Level, after: Level) -> tuple[Shown, Rows]:
-    """The rows with turns left, in the next level's places, and what they are shown."""
+def narrow(shown: Shown, rows: Rows, *, level: Level, after: Level) -> tuple[Shown | None, Rows]:
+    """The rows with turns left, in the next level's places, and what they are shown.
+
+    None for the latter if it stays as it is: a program would copy the contexts.
+    """
     live = rows.live.reshape(level.grid)
     if after.mixed:
         row = jnp.argsort(~live.reshape(-1), stable=True)[: after.prompts]
@@ -213,7 +220,7 @@ def narrow(shown: Shown, rows: Rows, *, level: Level, after: Level) -> tuple[Sho
         kept = _members(x, member, level, axis)
         return kept.reshape(*kept.shape[:axis], -1, *kept.shape[axis + 2 :])
 
-    return shown, _fewer(rows, own)
+    return None, _fewer(rows, own)
 
 
 Take = Callable[[Array, int], Array]  # some rows of an array, given their axis

@@ -91,9 +91,14 @@ class DesyncLoop:
             donate_argnames="rows",
             out_shardings=self._rows,
         )
-        self._narrow = jax.jit(
-            narrow, static_argnames=("level", "after"), out_shardings=(self._shown, self._rows)
-        )
+        self._narrow = {
+            mixed: jax.jit(
+                narrow,
+                static_argnames=("level", "after"),
+                out_shardings=(self._shown if mixed else None, self._rows),
+            )
+            for mixed in (False, True)
+        }
 
     def run(
         self,
@@ -125,7 +130,10 @@ class DesyncLoop:
             )
             told.append((rows.origin, rows.output))
             if after is not None:
-                shown, rows = self._narrow(shown, rows, level=level, after=after)
+                copied, rows = self._narrow[after.mixed](shown, rows, level=level, after=after)
+                if copied is not None:  # the caller holds the contexts, which nothing reads now
+                    jax.tree.map(lambda array: array.delete(), shown)
+                    shown = copied
         return _merged(self._place.own(told)), SlotUse.of(jax.device_get(rows.use))
 
     def lowerings(
@@ -138,7 +146,8 @@ class DesyncLoop:
         counts: jax.Array,
         rule: Rule,
     ) -> Iterator[tuple[str, jax.stages.Lowered]]:
-        """The programs of :meth:`run`, lowered from shapes: ``start`` and one per level."""
+        """The programs of :meth:`run`, lowered from shapes: ``start``, and of every level the loop
+        and, but for the last one, what makes the next one's rows of its own."""
         shown, depth = Shown(context, turns), turns.tokens.shape[1]
         first = self._start.lower(state, counts, depth=depth, limit=rule.limit)
         yield "start", first
@@ -148,10 +157,14 @@ class DesyncLoop:
                 *(params, media, self._allowed, shown, rows, self._gather(level)),
                 **{"rule": rule, "level": level, "after": after},
             )
-            yield f"turns_{level.prompts}x{level.members}", lowered
+            yield f"turns_{level.name}", lowered
             if after is not None:
-                narrowed = self._narrow.lower(shown, rows, level=level, after=after)
-                shown, rows = jax.tree.map(placed, narrowed.out_info, (self._shown, self._rows))
+                narrowed = self._narrow[after.mixed].lower(shown, rows, level=level, after=after)
+                yield f"narrow_{level.name}", narrowed
+                copied, fewer = narrowed.out_info
+                rows = jax.tree.map(placed, fewer, self._rows)
+                if copied is not None:
+                    shown = jax.tree.map(placed, copied, self._shown)
 
     def _sizes(self, shown: Shown, rows: Rows) -> Iterator[tuple[Level, Level | None]]:
         """Each level with the one after it."""

@@ -15,6 +15,7 @@ from turnwise_jax.models import flops
 from turnwise_jax.models.decoder import cast_kernels
 from turnwise_jax.models.params import named
 from turnwise_jax.rollout.decode import PENDING
+from turnwise_jax.rollout.desync import levels
 from turnwise_jax.rollout.shapes import Shapes
 from turnwise_jax.train.aot.chips import Chip
 from turnwise_jax.train.aot.plan import Plan
@@ -65,7 +66,10 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
     state = plan.state
     elsewhere = {"update": 0.0, "reference": _held((state.opt_state, state.trained))}
     rollouts = _held((state.opt_state, state.reference)) + _replaced_bytes(plan)
+    moving = rollouts + _held(cast_kernels(state.params, plan.policy.dtype))
     for name, lowered in plan.lowerings():
+        if name.startswith(("start", "narrow")):  # of rollouts, but without their parameters
+            elsewhere[name], works[name] = moving, flops.Work()
         work = works[name]
         own = work.flops / devices
         traffic = work.weight_bytes / plan.layout.mesh.shape["tensor"] + work.other_bytes / devices
@@ -91,7 +95,10 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
 
 
 def works_of(plan: Plan) -> dict[str, flops.Work]:
-    """What each program executes, for rows of full length and replies of the most tokens."""
+    """What each program executes, for rows of full length and replies of the most tokens.
+
+    Of a loop without a barrier that is one turn of all its rows.
+    """
     config, policy = plan.config, plan.policy
     trained = partial(trains, config)
     itemsize = jax.numpy.dtype(config.policy.dtype).itemsize
@@ -125,18 +132,31 @@ def _rollout_works(plan: Plan, room: Shapes, count: Any, media: flops.Use) -> di
     rows = room.batch * plan.config.rollout.group_size
     prompts = room.batch * plan.layout.copies(room.batch)
     shown, seen = PENDING + room.turn, room.context + room.branch
-    prefill = flops.Use(tokens=rows * shown, pairs=rows * shown * (seen + shown), heads=rows)
-    token = flops.Use(tokens=rows, pairs=rows * (seen + 1), heads=rows)
     config = plan.policy.config.text
     cached = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
-    slots = rows * room.branch + prompts * room.context  # a context is read once for its rollouts
-    reads = flops.Work(other_bytes=2.0 * cached * slots)
-    decode = (count(token) + reads).times(room.new_tokens - 1)
-    return {
+
+    def turn(prompts: int, members: int, lanes: int) -> flops.Work:
+        """A turn of so many rows of each prompt, shown to ``lanes`` of them at a time."""
+
+        def reads(members: int) -> flops.Work:  # a context is read once for its rollouts
+            slots = prompts * (members * room.branch + room.context)
+            return flops.Work(other_bytes=2.0 * cached * slots)
+
+        some, rows = prompts * lanes, prompts * members
+        prefill = flops.Use(tokens=some * shown, pairs=some * shown * (seen + shown), heads=some)
+        token = flops.Use(tokens=rows, pairs=rows * (seen + 1), heads=rows)
+        showing = (count(prefill) + reads(lanes)).times(members // lanes)
+        return showing + (count(token) + reads(members)).times(room.new_tokens - 1)
+
+    works = {
         "encode": count(media),
         "begin": count(flops.Use(tokens=prompts * room.context, pairs=prompts * room.context**2)),
-        "turn": count(prefill) + reads + decode,
     }
+    members = rows // prompts
+    if not plan.config.rollout.desynchronised:
+        return {**works, "turn": turn(prompts, members, members)}
+    sizes = levels(prompts, members, split=plan.layout.row_parts > 1)
+    return works | {f"turns_{size.name}": turn(*size.grid, 1) for size in sizes}
 
 
 def _memory(compiled: jax.stages.Compiled) -> dict[str, float]:

@@ -109,7 +109,7 @@ class Plan:
 
     def lowerings(self) -> Iterator[tuple[str, jax.stages.Lowered]]:
         """The programs of one iteration by name: ``encode``, ``begin``, ``turn``, ``reference``,
-        ``update``; without a barrier ``start`` and one per level instead of ``turn``."""
+        ``update``; without a barrier those of ``DesyncLoop`` instead of ``turn``."""
         if isinstance(self.rooms, Shapes):
             engine = run_engine(self.config, self.policy, self.rooms, self.layout)
             yield from engine.lowerings(
