@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -49,9 +51,8 @@ def top_operations(events: Iterable[Event], count: int) -> list[dict[str, Any]]:
     totals: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     sources: dict[str, str] = {}
     for event, own in own_times(_operations(list(events))):
-        details = event.get("args", {})
-        name = details.get("hlo_op") or event["name"]
-        sources.setdefault(name, str(details.get("tf_op", "")))
+        name = _name(event)
+        sources.setdefault(name, str(event.get("args", {}).get("tf_op", "")))
         totals[name][0] += 1
         totals[name][1] += own
     whole = sum(time for _, time in totals.values())
@@ -66,6 +67,29 @@ def top_operations(events: Iterable[Event], count: int) -> list[dict[str, Any]]:
         }
         for name, (calls, time) in longest
     ]
+
+
+def kinds(events: Iterable[Event]) -> dict[str, float]:
+    """Share of all operations' time by name without number, the largest first."""
+    totals: dict[str, float] = defaultdict(float)
+    for event, own in own_times(_operations(list(events))):
+        totals[re.sub(r"\.\d+$", "", _name(event))] += own
+    whole = sum(totals.values())
+    return {k: t / whole for k, t in sorted(totals.items(), key=lambda item: -item[1])}
+
+
+def profiled(program: Callable[[], Any], count: int = 12) -> dict[str, float]:
+    """The largest ``count`` of :func:`kinds` in one run of a program, and print them."""
+    with tempfile.TemporaryDirectory() as folder:
+        traced(program, Path(folder))
+        shares = dict(list(kinds(read_events(Path(folder))).items())[:count])
+    for kind, share in shares.items():
+        print(f"{kind:<42}{share:>26.1%}")
+    return shares
+
+
+def _name(event: Event) -> str:
+    return event.get("args", {}).get("hlo_op") or event["name"]
 
 
 def _operations(events: list[Event]) -> list[Event]:

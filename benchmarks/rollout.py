@@ -18,7 +18,8 @@ anything is timed the replies of all are compared, token by token; a share below
 replies ends the run (two nearly equally likely tokens may change places between two roundings, and
 a changed reply changes the later ones). In each round every variant makes the batch once, every
 other round in reverse order. Printed are the seconds (median, least and most) and how many times as
-long each takes as `engine` within the same round. `--no-torch` leaves transformers out.
+long each takes as `engine` within the same round. `--no-torch` leaves transformers out,
+`--profile` also prints what kinds of operations `engine` spends its time on.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
+from device_trace import profiled
 from workload import (
     add_sizes,
     alternate,
@@ -174,7 +176,10 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         import transformers
 
         report |= {"torch": torch.__version__, "transformers": transformers.__version__}
-    return report | {"times": compare(alternate(variants, args.rounds), "engine")}
+    report["times"] = compare(alternate(variants, args.rounds), "engine")
+    if args.profile:
+        report["profile"] = profiled(work.ours)
+    return report
 
 
 def print_report(report: Mapping[str, Any]) -> None:
@@ -196,6 +201,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add_sizes(parser)
     parser.add_argument("--marker-gain", type=float, default=2.5, help="on the end marker's column")
     parser.add_argument("--equal", type=float, default=0.98, help="least share of equal replies")
+    parser.add_argument("--profile", action="store_true", help="kinds of operations of 'engine'")
     parser.add_argument("--no-torch", dest="torch", action="store_false")
     return parser.parse_args(argv)
 

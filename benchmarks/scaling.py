@@ -211,6 +211,12 @@ def draw(report: Mapping[str, Any], file: Path) -> None:
         axes.set_xlabel(unit, fontsize=SMALL, color=MUTED)
     tokens = np.array([row["tokens"] for row in report["context"]])
     left.set(xscale="log", yscale="log")
+    left.set_xticks(tokens, [f"{count:,}" for count in tokens])
+    seconds = [
+        s for s in (0.1, 0.3, 1, 3, 10, 30, 100, 300) if s >= min(medians(report["context"]))
+    ]
+    left.set_yticks(seconds, [f"{value:g}" for value in seconds])
+    left.minorticks_off()
     begin = report["context"][0]["seconds"]["median"]
     for power, style, label in ((1, "--", "linear"), (2, ":", "quadratic")):
         reference = begin * (tokens / tokens[0]) ** power
@@ -229,6 +235,7 @@ def draw(report: Mapping[str, Any], file: Path) -> None:
     right.axhline(0.0, color=FAINT, linewidth=0.8)
     for axes in (left, right):
         axes.legend(frameon=False, fontsize=SMALL, labelcolor=MUTED, loc="upper left")
+    left.set_ylim(top=3 * max(medians(report["context"])))
     save(figure, file)
 
 

@@ -28,7 +28,8 @@ each round every variant updates once, every other round in reverse order. Print
 Memory is that of one process per variant with nothing else in it: the most that was resident (Linux
 only), over everything and after the first update, which compiles; and what was resident when all
 modules were imported. For this library the compiler's own account is printed too: arguments +
-outputs - what is updated in place + temporaries. `--no-torch` leaves the last two variants out.
+outputs - what is updated in place + temporaries. `--no-torch` leaves the last two variants out,
+`--profile` also prints what kinds of operations `shared` spends its time on.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import jax
 import numpy as np
 import rss
+from device_trace import profiled
 from workload import (
     add_sizes,
     alternate,
@@ -293,6 +295,8 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         report |= {"torch": torch.__version__, "transformers": transformers.__version__}
     report["times"] = compare(alternate(steps, args.rounds), "shared")
     report["compiled_mb"] = {name: steps[name].memory() for name in OURS}
+    if args.profile:
+        report["profile"] = profiled(steps["shared"])
     if args.memory:
         report["memory_mb"] = {name: measure_memory(work, name) for name in steps}
     return report
@@ -330,6 +334,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--positions", type=int, default=128, help="the same for torch, positions")
     parser.add_argument("--tolerance", type=float, default=1e-3, help="relative, of two updates")
     parser.add_argument("--no-torch", dest="torch", action="store_false")
+    parser.add_argument("--profile", action="store_true", help="kinds of operations of 'shared'")
     parser.add_argument("--no-memory", dest="memory", action="store_false")
     parser.add_argument("--memory-of", choices=tuple(OURS), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

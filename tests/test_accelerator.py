@@ -182,6 +182,11 @@ def test_time_in_a_loop_is_that_of_its_body():
         "share": 0.5,
     }
     assert found[1]["milliseconds"] == pytest.approx(0.04)
+    assert trace.kinds(events) == {
+        "dot": pytest.approx(0.5),
+        "while": pytest.approx(0.4),
+        "add": pytest.approx(0.1),
+    }
 
 
 def test_streams_of_a_gpu_count_where_there_is_no_thread_of_operations():
