@@ -60,7 +60,8 @@ def test_tokens_do_not_depend_on_the_mesh(policy, some, bucket, alone, sizes):
     np.testing.assert_array_equal(made.truncated, alone.truncated)
     np.testing.assert_allclose(made.logp, alone.logp, atol=1e-5)
     assert made.text == alone.text
-    *_, state = engine._start(params, engine.prepare(some), GROUP, SEED, 0)
+    prompts = engine.encoded(params, engine.prepare(some))
+    *_, state = engine._start(params, prompts, GROUP, SEED, 0)
     layers, rows, heads, slots, width = state.cache.k.shape
     parts = placement.row_parts
     own = state.cache.k.addressable_shards[0].data.shape

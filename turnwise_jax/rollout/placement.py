@@ -16,6 +16,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from turnwise_jax.models.media import Media
 from turnwise_jax.models.sharding import BATCH, CACHE, ROWS
 
 
@@ -84,20 +85,25 @@ class Placement:
     def split(self, tree: Any) -> Any:
         """This process's rows ``[n, ...]`` as global arrays of all processes' rows.
 
-        Arrays that are split already stay as they are.
+        Arrays that are split already stay as they are, and so do encoded media, which are whole on
+        every device.
         """
-        return jax.tree.map(self._split, tree)
+        return jax.tree.map(self._split, tree, is_leaf=_is_encoded)
 
     def split_shapes(self, tree: Any) -> Any:
         """What ``split`` would give, without values."""
 
-        def shape(array: Any) -> jax.ShapeDtypeStruct:
+        def shape(array: Any) -> Any:
+            if _is_encoded(array):
+                return placed(array, self.whole)
             whole = (array.shape[0] * self.processes, *array.shape[1:])
             return jax.ShapeDtypeStruct(whole, array.dtype, sharding=self.rows)
 
-        return jax.tree.map(shape, tree)
+        return jax.tree.map(shape, tree, is_leaf=_is_encoded)
 
-    def _split(self, array: np.ndarray | jax.Array) -> jax.Array:
+    def _split(self, array: Any) -> Any:
+        if _is_encoded(array):
+            return array
         if self.rows.is_fully_addressable:
             return jax.device_put(array, self.rows)
         if isinstance(array, jax.Array) and not array.is_fully_addressable:
@@ -109,6 +115,10 @@ class Placement:
         if self.rows.is_fully_addressable:
             return jax.device_get(tree)
         return jax.tree.map(_own_rows, tree)
+
+
+def _is_encoded(tree: Any) -> bool:
+    return isinstance(tree, Media)
 
 
 def placed(tree: Any, place: NamedSharding) -> Any:

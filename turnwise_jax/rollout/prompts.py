@@ -12,7 +12,7 @@ import numpy as np
 from turnwise_jax.data.chat import Lengths, Piece, Row
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
-from turnwise_jax.models.media import FeatureRows, MediaInput, media_index
+from turnwise_jax.models.media import FeatureRows, Media, MediaInput, media_index
 from turnwise_jax.rollout.decode import Chunk
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import prompt_seed
@@ -26,7 +26,8 @@ class PromptBatch:
     Attributes:
       ids: the prompts' names; shorter than B where the batch was padded.
       shapes: the bucket.
-      media: every prompt's frames and sounds once, ``[S, ...]``; None if there are none.
+      media: every prompt's frames and sounds once, ``[S, ...]``, or what they are encoded to; None
+        if there are none.
       context: what precedes the first decision, ``[B, ...]``.
       turns: the later user turns, ``[K, B, ...]``; turn 0 is empty, the context ends with it.
       turn_mask: bool ``[B, K]``, turns that exist. time: f32 ``[B, K]``, seconds of video shown.
@@ -35,7 +36,7 @@ class PromptBatch:
 
     ids: tuple[str, ...]
     shapes: Shapes
-    media: MediaInput | None
+    media: MediaInput | Media | None
     context: Chunk
     turns: Chunk
     turn_mask: np.ndarray

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.cache import KVCache
 from turnwise_jax.models.decoder import cast_kernels
+from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.sharding import traced_on
 from turnwise_jax.rollout.decode import Chunk, Rule, State, TurnOutput, begin, encode, take_turn
 from turnwise_jax.rollout.desync_loop import NO_USE, DesyncLoop, SlotUse
@@ -83,6 +84,7 @@ class StreamEngine:
         *,
         desynchronised: bool = False,
         show_at: float = 0.0,
+        keep_features: bool = False,
     ):
         """
         Args:
@@ -94,6 +96,8 @@ class StreamEngine:
           desynchronised: a rollout goes on to its next turn while others still speak, instead of
             waiting for all. The same tokens, but for rounding in batches of other sizes.
           show_at: then, the share of rows that wait before turns are shown to some of them.
+          keep_features: the prompts of ``Rollouts`` have encoded media in place of frames and
+            sounds, for passes whose towers are the same.
         """
         self.policy = policy
         self.sampling = sampling
@@ -101,6 +105,7 @@ class StreamEngine:
         if len({bucket.new_tokens for bucket in self.buckets}) != 1:
             raise InputError("must be the same in every bucket", field="new_tokens")
         self.placement = placement or Placement.on_one_device()
+        self.keep_features = keep_features
         self._allowed, self._dtype = policy.allowed, policy.dtype
         graphdef, rows = policy.graphdef, self.placement.rows
         state = _state_shardings(self.placement)
@@ -132,9 +137,9 @@ class StreamEngine:
 
     def warm_up(self, params: nnx.State, *, group_size: int) -> None:
         """Compiles every bucket by running it on an empty batch."""
-        params = cast_kernels(self.placement.settled(params), self._dtype)
+        params = self._cast(params)
         for shapes in self.buckets:
-            prompts = empty_batch(self.policy, shapes)
+            prompts = self._encoded(params, empty_batch(self.policy, shapes))
             self._all_turns(params, prompts, group_size, 0, 0, depth=1)
 
     def lowerings(
@@ -200,16 +205,29 @@ class StreamEngine:
         if group_size < 1:
             raise InputError(f"must be at least 1, not {group_size}", field="group_size")
         prompts = examples if isinstance(examples, PromptBatch) else self.prepare(examples)
-        output, use = self._all_turns(
-            params, prompts, group_size, seed, step, depth or prompts.depth
-        )
-        return self._collect(prompts, output, use, group_size)
+        params = self._cast(params)
+        shown = self._encoded(params, prompts)
+        output, use = self._all_turns(params, shown, group_size, seed, step, depth or prompts.depth)
+        return self._collect(shown if self.keep_features else prompts, output, use, group_size)
+
+    def encoded(self, params: nnx.State, prompts: PromptBatch) -> PromptBatch:
+        """The prompts with encoded media in place of frames and sounds."""
+        return self._encoded(self._cast(params), prompts)
+
+    def as_kept(self, prompts: PromptBatch) -> PromptBatch:
+        """What ``Rollouts.prompts`` will be of such prompts; encoded media as shapes alone."""
+        if not self.keep_features or prompts.media is None:
+            return prompts
+        encode_ = partial(encode, graphdef=self.policy.graphdef)
+        media = self.placement.split_shapes(prompts.media)
+        return replace(prompts, media=jax.eval_shape(encode_, self.policy.params, media))
 
     def stream(
         self, params: nnx.State, example: Example, *, seed: int = 0, step: int = 0
     ) -> Iterator[TurnResult]:
         """One rollout of one dialogue; yields each decision as soon as it is made."""
-        prompts = self.prepare([example])
+        params = self._cast(params)
+        prompts = self._encoded(params, self.prepare([example]))
         for k, out in self._turns(params, prompts, 1, seed, step, prompts.depth):
             row = jax.tree.map(lambda array: array[0], jax.device_get(out))
             ids = row.tokens[: row.length]
@@ -243,7 +261,6 @@ class StreamEngine:
                 *outputs,
             )
             return output, SlotUse.with_barrier(output.length)
-        params = cast_kernels(self.placement.settled(params), self._dtype)
         *shown, state = self._start(params, prompts, group_size, seed, step)
         turns, counts = self.placement.split(self._turns_and_counts(prompts))
         return self._loop.run(params, *shown, state, turns, counts, self._rule(prompts))
@@ -263,7 +280,6 @@ class StreamEngine:
         depth: int,
     ) -> Iterator[tuple[int, TurnOutput]]:
         """Turn by turn; nothing here waits for the device."""
-        params = cast_kernels(self.placement.settled(params), self._dtype)
         *shown, state = self._start(params, prompts, group_size, seed, step)
         for k in range(depth):
             state, out = self._advance(params, shown, state, prompts, k)
@@ -291,13 +307,10 @@ class StreamEngine:
                 f"{self.placement.own_row_parts} devices",
                 field="group_size",
             )
-        media = prompts.media
-        if media is not None:
-            media = self._encode(params, self.placement.split(media))
         context, prompt = self._per_prompt((prompts.context, prompts.seed))
         shared, state = self._begin(
             params,
-            media,
+            prompts.media,
             context,
             np.uint32(seed % 2**32),
             np.uint32(step % 2**32),
@@ -306,7 +319,15 @@ class StreamEngine:
             capacity=prompts.shapes.branch,
             copies=copies,
         )
-        return media, shared, state
+        return prompts.media, shared, state
+
+    def _cast(self, params: nnx.State) -> nnx.State:
+        return cast_kernels(self.placement.settled(params), self._dtype)
+
+    def _encoded(self, params: nnx.State, prompts: PromptBatch) -> PromptBatch:
+        if not isinstance(prompts.media, MediaInput):
+            return prompts
+        return replace(prompts, media=self._encode(params, self.placement.split(prompts.media)))
 
     def _per_prompt(self, tree: Any) -> Any:
         """Arrays with one entry per prompt, on the devices that have the prompt's rows."""

@@ -35,7 +35,7 @@ from turnwise_jax.train.reading import TurnClasses, trajectories_of
 from turnwise_jax.train.report import group_records, reward_metrics
 from turnwise_jax.train.sampled import Sampler, on_devices
 from turnwise_jax.train.sharing import Said, SharedJudge, say
-from turnwise_jax.train.state import Batch, TrainState
+from turnwise_jax.train.state import Batch, TrainState, towers_fixed
 from turnwise_jax.train.supervised import SupervisedCollector
 
 Prepare = Callable[[TrainState, Batch], Batch]
@@ -84,7 +84,13 @@ def make_collector(
     )
     cache = judge_cache(config, hosts)
     kind, reward = reward_settings(config)
-    engine = run_engine(config, policy, shared(buckets, *share), layout)
+    engine = run_engine(
+        config,
+        policy,
+        shared(buckets, *share),
+        layout,
+        keep_features=towers_fixed(policy.params, config.policy.freeze),
+    )
     read = on_devices(engine.prepare, layout)
     return RolloutCollector(
         policy=policy,
@@ -158,7 +164,12 @@ def run_loader(
 
 
 def run_engine(
-    config: ConfigDict, policy: Policy, buckets: Sequence[Shapes] | Shapes, layout: Layout
+    config: ConfigDict,
+    policy: Policy,
+    buckets: Sequence[Shapes] | Shapes,
+    layout: Layout,
+    *,
+    keep_features: bool = False,
 ) -> StreamEngine:
     """The compiled rollouts of a run."""
     fields = config.rollout
@@ -169,6 +180,7 @@ def run_engine(
         layout,
         desynchronised=fields.desynchronised,
         show_at=fields.show_at,
+        keep_features=keep_features,
     )
 
 
@@ -274,7 +286,8 @@ class RolloutCollector:
         """One empty batch per pair of rollout and row bucket, for compiling ahead."""
         batches = []
         for s in self.engine.buckets:
-            count, prompts = s.batch * self.group_size, empty_batch(self.policy, s, count=s.batch)
+            count = s.batch * self.group_size
+            prompts = self.engine.as_kept(empty_batch(self.policy, s, count=s.batch))
             for length, actions in self.row_rooms(s):
                 batches.append(self._batch(prompts, TrainRows.empty(count, length, actions)))
         return batches

@@ -13,6 +13,7 @@ from jax import Array
 from jax.sharding import NamedSharding
 
 from turnwise_jax.kernels import token_logprobs
+from turnwise_jax.models.media import Media
 from turnwise_jax.models.sharding import on_mesh
 from turnwise_jax.train.state import Batch
 
@@ -33,9 +34,12 @@ class Forward(NamedTuple):
     slices: NamedSharding | None = None
 
     def media(self, params: nnx.State, media: Any) -> Any:
-        """Features of the batch's distinct frames and sounds; None without any."""
-        if media is None:
-            return None
+        """Features of the batch's distinct frames and sounds; None without any.
+
+        Media that are encoded already, by towers that are not trained, are returned as they are.
+        """
+        if media is None or isinstance(media, Media):
+            return media
         if self.slices is not None:
             media = jax.lax.with_sharding_constraint(media, self.slices)
         return nnx.merge(self.graphdef, params).encode_media(media)

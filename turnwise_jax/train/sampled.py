@@ -81,6 +81,9 @@ class Sampler:
             examples, prompts, depth = self._read(clock)
             rollouts = self._as_saved(prompts)
             if rollouts is not None:
+                if self._engine.keep_features:
+                    prompts = self._engine.encoded(params, prompts)
+                    rollouts = replace(rollouts, prompts=prompts)
                 sampled = Sampled(examples, rollouts, 1, time.perf_counter())
             else:
                 sampled = self._sample(params, examples, prompts, depth, batch, 0)

@@ -57,7 +57,7 @@ class Batch(NamedTuple):
     features stands at which token (-1: none), so the G rollouts of a prompt share them.
     """
 
-    media: Any  # MediaInput of the model family, or None
+    media: Any  # MediaInput of the model family, Media if they are encoded already, or None
     tokens_NT: Array  # i32
     positions_N3T: Array  # i32, M-RoPE
     media_index_NT: Array  # i32
@@ -93,6 +93,16 @@ def split_params(params: nnx.State, freeze: Sequence[str]) -> tuple[nnx.State, n
     adapted = any(is_adapter(path) for path in named(params))
     trains = trained_names(freeze, adapted=adapted)
     return nnx.split_state(params, lambda path, _: trains(path), ...)
+
+
+def towers_fixed(params: nnx.State, freeze: Sequence[str]) -> bool:
+    """Whether only the text side is trained, so that frames and sounds encode to the same always.
+
+    Raises:
+      InputError: as ``split_params``.
+    """
+    trained, _ = split_params(params, freeze)
+    return all(path[0] == "text" for path in named(trained))
 
 
 def trained_names(freeze: Sequence[str], *, adapted: bool) -> Callable[[Path], bool]:

@@ -115,9 +115,10 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
     update = step._replace(
         weight_bytes=step.weight_bytes * parts, other_bytes=step.other_bytes + optimizer
     )
-    frames = count(media, passes=passes)
-    works = {"update": update + frames}
-    works["old_logprobs"] = once + count(media)
+    works = {"update": update, "old_logprobs": once}
+    if not plan.keeps_features:
+        works["update"] += count(media, passes=passes)
+        works["old_logprobs"] += count(media)
     shown = plan.batch if plan.fresh is None else plan.fresh
     seen = flops.media_use(policy.config, shown.media)
     if plan.fresh is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from turnwise_jax.models import MODELS
 from turnwise_jax.models import io as checkpoints
 from turnwise_jax.models.lora import Lora, is_adapter
 from turnwise_jax.models.params import named, replaced
+from turnwise_jax.rollout.decode import encode
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import empty_batch, media_batch
 from turnwise_jax.rollout.rows import TrainRows, context_rows
@@ -46,7 +48,7 @@ from turnwise_jax.train.run import (
     step_arguments,
     stored_dtype,
 )
-from turnwise_jax.train.state import Batch, TrainState
+from turnwise_jax.train.state import Batch, TrainState, towers_fixed
 
 FRAME_MARKERS = 2  # tokens around a frame's own
 SOUND_SLICE_SECONDS = 2.0
@@ -120,8 +122,23 @@ class Plan:
         if self.fresh is not None and self.state.reference is not None:
             step = make_reference_step(self.update.forward, self.layout.rows)
             yield "reference", step.lower(self.state, self.layout.shapes(self.fresh))
-        for name, lower in self.update.lowerings(self.state, self.batch).items():
+        for name, lower in self.update.lowerings(self.state, self._updated()).items():
             yield name, lower()
+
+    @property
+    def keeps_features(self) -> bool:
+        """Whether the update finds frames and sounds as the rollouts have encoded them."""
+        streams = isinstance(self.rooms, Shapes) and self.fresh is None
+        return streams and towers_fixed(self.policy.params, self.config.policy.freeze)
+
+    def _updated(self) -> Batch:
+        """The batch as the update takes it."""
+        media = self.batch.media
+        if media is None or not self.keeps_features:
+            return self.batch
+        encode_ = partial(encode, graphdef=self.policy.graphdef)
+        media = jax.eval_shape(encode_, self.policy.params, self.layout.split_shapes(media))
+        return self.batch._replace(media=media)
 
 
 def planned_policy(config: ConfigDict) -> Policy:
