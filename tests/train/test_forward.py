@@ -23,6 +23,7 @@ def sampled(place, policy, tmp_path_factory):
     """(jitted log-probs, run, batch) of one iteration at a temperature below one."""
     config = rl(place, tmp_path_factory.mktemp("forward"))
     config.rollout.update(temperature=TEMPERATURE, top_k=0)
+    config.policy.freeze = ()  # else the batch has encoded frames in place of pixels
     layout = Layout.of(make_mesh(config.mesh))
     run = build(config, Path(config.run.dir), layout, policy, read_data(config, policy))
     batch = run.collect(run.state, 0).batch
