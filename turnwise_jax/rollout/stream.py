@@ -205,6 +205,7 @@ class StreamEngine:
         if group_size < 1:
             raise InputError(f"must be at least 1, not {group_size}", field="group_size")
         prompts = examples if isinstance(examples, PromptBatch) else self.prepare(examples)
+        self._copies(prompts, group_size)
         params = self._cast(params)
         shown = self._encoded(params, prompts)
         output, use = self._all_turns(params, shown, group_size, seed, step, depth or prompts.depth)
@@ -300,13 +301,7 @@ class StreamEngine:
         self, params: nnx.State, prompts: PromptBatch, group_size: int, seed: int, step: int
     ) -> tuple[Any, KVCache, State]:
         """Features of the media, the contexts' cache, and the rollouts before their first turn."""
-        copies = self.placement.copies(prompts.shapes.batch)
-        if group_size % copies:
-            raise InputError(
-                f"{prompts.shapes.batch} prompts of {group_size} rollouts are no equal parts for "
-                f"{self.placement.own_row_parts} devices",
-                field="group_size",
-            )
+        copies = self._copies(prompts, group_size)
         context, prompt = self._per_prompt((prompts.context, prompts.seed))
         shared, state = self._begin(
             params,
@@ -320,6 +315,16 @@ class StreamEngine:
             copies=copies,
         )
         return prompts.media, shared, state
+
+    def _copies(self, prompts: PromptBatch, group_size: int) -> int:
+        copies = self.placement.copies(prompts.shapes.batch)
+        if group_size % copies:
+            raise InputError(
+                f"{prompts.shapes.batch} prompts of {group_size} rollouts are no equal parts for "
+                f"{self.placement.own_row_parts} devices",
+                field="group_size",
+            )
+        return copies
 
     def _cast(self, params: nnx.State) -> nnx.State:
         return cast_kernels(self.placement.settled(params), self._dtype)
