@@ -111,6 +111,12 @@ def test_top_k_one_is_the_greedy_choice():
     np.testing.assert_array_equal(greedy, logits.argmax(axis=1))
 
 
+def test_logits_that_are_not_numbers_still_give_an_id():
+    for sampling in (Sampling(), Sampling(greedy=True)):
+        ids, _ = draw(np.full(8, np.nan, np.float32), sampling, draws=3)
+        assert set(ids.tolist()) <= set(range(8))
+
+
 def test_top_k_of_the_whole_vocabulary_and_top_p_one_change_nothing():
     plain = draw(LOGITS, Sampling(), draws=300)
     for sampling in (Sampling(top_k=8), Sampling(top_k=99), Sampling(top_p=1.0)):

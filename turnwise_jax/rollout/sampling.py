@@ -70,7 +70,7 @@ def choose(
     logits_V = logits_V.astype(jnp.float32) / sampling.logprob_temperature
     open_V = jnp.where(allowed_V, logits_V, -jnp.inf)
     if sampling.greedy:
-        token = jnp.argmax(open_V)
+        token = _largest(open_V)
     else:
         token = _draw(open_V, key, sampling)
     logprob = logits_V[token] - jax.nn.logsumexp(logits_V)
@@ -82,11 +82,18 @@ def _draw(logits_V: Array, key: Array, sampling: Sampling) -> Array:
     (size,) = logits_V.shape
     kept = min(sampling.top_k or size, size)
     if kept == size and sampling.top_p == 1.0:
-        return jnp.argmax(logits_V + jax.random.gumbel(key, (size,)))
+        return _largest(logits_V + jax.random.gumbel(key, (size,)))
     top_J, index_J = jax.lax.top_k(logits_V, kept)
     if sampling.top_p < 1.0:
         top_J = _nucleus(top_J, sampling.top_p)
     return index_J[jnp.argmax(top_J + jax.random.gumbel(key, (kept,)))]
+
+
+def _largest(scores_V: Array) -> Array:
+    """``argmax``, as two reductions that a CPU vectorises; XLA's one with an index it does not."""
+    (size,) = scores_V.shape
+    index_V = jnp.where(scores_V == scores_V.max(), jnp.arange(size), size)
+    return jnp.minimum(index_V.min(), size - 1)  # in range if the scores are not numbers
 
 
 def _nucleus(sorted_J: Array, top_p: float) -> Array:
