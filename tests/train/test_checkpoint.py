@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.train.checkpoint import Checkpointer
+from turnwise_jax.train.metrics import count_compiles
 
 META = {"iteration": 4, "loader": {"records": [1, {"x": None}]}, "skipped": ["a: b"]}
 
@@ -38,6 +39,21 @@ def test_state_and_position_come_back_exactly(tmp_path, state):
     toy.assert_equal(back, state)
     assert meta == META
     assert type(back) is type(state)
+    saved.close()
+
+
+def test_saving_what_several_devices_have_compiles_nothing(tmp_path):
+    mesh = Mesh(np.array(jax.devices()).reshape(2, -1), ("rows", "columns"))
+    values = np.arange(256, dtype=np.float32).reshape(16, 16)
+    state = {
+        "everywhere": jax.device_put(values, NamedSharding(mesh, PartitionSpec())),
+        "in_parts": jax.device_put(values, NamedSharding(mesh, PartitionSpec("rows"))),
+    }
+    with count_compiles() as compiles:
+        save(tmp_path, state, 1)
+    assert compiles.names == []
+    saved = Checkpointer(tmp_path)
+    toy.assert_equal(saved.restore(1, state)[0], state)
     saved.close()
 
 

@@ -24,7 +24,7 @@ from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.directory import CONFIG, EXPORT, REPORT
 from turnwise_jax.train.hosts import ALONE
 from turnwise_jax.train.loop import CHECKPOINTS
-from turnwise_jax.train.metrics import GROUPS, METRICS, read_jsonl
+from turnwise_jax.train.metrics import GROUPS, METRICS, TIMING, read_jsonl
 from turnwise_jax.train.run import check_share, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,6 +166,12 @@ def together(alone, place, tmp_path_factory) -> Path:
 
 def test_run_of_two_processes_killed_and_resumed_equals_one(together, alone):
     assert_same_run(together, alone)
+
+
+def test_two_processes_with_checkpoints_compile_nothing_after_the_warm_up(together):
+    assert (together / CHECKPOINTS / str(STEPS - 1)).exists()  # a save, and a step behind it
+    lines = read_jsonl(together / TIMING)
+    assert [(line["compiles"], line.get("compiled")) for line in lines] == [(0, None)] * STEPS
 
 
 def test_checkpoint_of_two_processes_is_taken_up_by_one(together, alone, place, tmp_path):

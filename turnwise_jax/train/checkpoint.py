@@ -39,7 +39,7 @@ class Checkpointer:
         self._manager = ocp.CheckpointManager(
             self.directory,
             item_handlers={
-                _STATE: ocp.StandardCheckpointHandler(),
+                _STATE: ocp.PyTreeCheckpointHandler(type_handler_registry=_whole_shards()),
                 _META: ocp.JsonCheckpointHandler(),
                 _MEMORY: ocp.StandardCheckpointHandler(),
             },
@@ -64,7 +64,7 @@ class Checkpointer:
         memory: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         """Start saving; returns as soon as the arrays may change."""
-        items = {_STATE: ocp.args.StandardSave(state), _META: ocp.args.JsonSave(meta)}
+        items = {_STATE: ocp.args.PyTreeSave(state), _META: ocp.args.JsonSave(meta)}
         if memory:
             items[_MEMORY] = ocp.args.StandardSave(dict(memory))
         self._manager.save(step, args=ocp.args.Composite(**items), force=True)
@@ -81,12 +81,10 @@ class Checkpointer:
         target = jax.tree.map(abstract, like)
         try:
             self._check(step, target)
-            restored = self._manager.restore(
-                step,
-                args=ocp.args.Composite(
-                    **{_STATE: ocp.args.StandardRestore(target), _META: ocp.args.JsonRestore()}
-                ),
-            )
+            places = ocp.checkpoint_utils.construct_restore_args(target)
+            arrays = ocp.args.PyTreeRestore(target, restore_args=places)
+            args = ocp.args.Composite(**{_STATE: arrays, _META: ocp.args.JsonRestore()})
+            restored = self._manager.restore(step, args=args)
         except (ValueError, KeyError, TypeError, OSError) as error:
             if isinstance(error, InputError):
                 raise
@@ -148,6 +146,18 @@ class Checkpointer:
 def abstract(array: Any) -> jax.ShapeDtypeStruct:
     """Shape, dtype and sharding of an array, without its values."""
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
+
+
+def _whole_shards() -> Any:
+    """Orbax's way to write arrays, but a shard is written whole by one of the devices that have it.
+
+    By default all of them write a part, and the slicing is compiled at the first save.
+    """
+    handlers = ocp.type_handlers
+    return handlers.create_type_handler_registry(
+        (jax.Array, handlers.ArrayHandler(use_replica_parallel=False)),
+        (np.ndarray, handlers.NumpyHandler()),
+    )
 
 
 def _describe(array: tuple[tuple[int, ...], str] | None) -> str:
