@@ -137,6 +137,12 @@ def test_ragged_dialogues_use_their_slots():
     assert max(shorter) < 0.85
 
 
+def test_there_is_no_share_of_work_that_was_not_done():
+    """One token a turn comes from showing it; of turns that no dialogue has there is nothing."""
+    assert SlotUse.with_barrier(np.array([[1, 1], [1, 0]])) == (None, 0.75)
+    assert SlotUse.with_barrier(np.zeros((2, 3), int)) == (None, None)
+
+
 def test_levels_get_smaller_and_keep_prompts_that_are_split():
     def sizes(*args, **options):
         return [(p, m) + mixed * ("mixed",) for p, m, mixed in levels(*args, **options)]

@@ -282,6 +282,9 @@ def test_stopped_between_checkpoints_it_goes_on_with_what_was_sampled(
     assert run.train(config)[1]
     assert steps == list(range(STEPS))
     assert_same(tmp_path / "run", whole)
+    use = [line["slot_use"] for line in read_jsonl(tmp_path / "run" / TIMING)]
+    assert use.pop(3) is None  # sampled by the process that was stopped, behind step 2
+    assert all(0 < share <= 1 for share in use)
     assert any(SILENCE not in record["replies"] for record in read_jsonl(whole / GROUPS))
 
 

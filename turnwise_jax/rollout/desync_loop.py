@@ -23,13 +23,13 @@ class SlotUse(NamedTuple):
     """Shares of a rollout's work that something came of.
 
     ``decoding``: of the rows in decoding steps, those that sampled a token. ``showing``: of the
-    rows in which user turns were prefilled, those that had one. 0 where nothing was done.
+    rows in which user turns were prefilled, those that had one. None where no such work was done.
     """
 
-    decoding: float
-    showing: float
+    decoding: float | None
+    showing: float | None
 
-    def timing(self) -> dict[str, float]:
+    def timing(self) -> dict[str, float | None]:
         """As a training log has it."""
         return {"slot_use": self.decoding, "shown_use": self.showing}
 
@@ -37,7 +37,7 @@ class SlotUse(NamedTuple):
     def of(cls, use: Use) -> SlotUse:
         """From counts."""
         tokens, slots, turns, lanes = map(int, use)
-        return cls(tokens / max(slots, 1), turns / max(lanes, 1))
+        return cls(tokens / slots if slots else None, turns / lanes if lanes else None)
 
     @classmethod
     def with_barrier(cls, length: np.ndarray) -> SlotUse:
@@ -51,7 +51,7 @@ class SlotUse(NamedTuple):
         return cls.of(Use(*counts, shown.sum(), rows * shown.any(axis=0).sum()))
 
 
-NO_USE = SlotUse(0.0, 0.0)
+NO_USE = SlotUse(None, None)
 
 
 class DesyncLoop:

@@ -23,7 +23,7 @@ class Collected:
 
     batch: Batch
     metrics: dict[str, Any]
-    timing: dict[str, float]
+    timing: dict[str, float | None]
     groups: list[dict[str, Any]]
     tokens: int
     prepared: bool = False

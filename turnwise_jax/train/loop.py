@@ -37,7 +37,7 @@ class Collected(Protocol):
 
     batch: Batch
     metrics: dict[str, Any]  # the same whenever the run is repeated
-    timing: dict[str, float]
+    timing: dict[str, float | None]
     groups: list[dict[str, Any]]
     tokens: int  # real tokens in the batch
     prepared: bool  # whether the batch comes from ``Update.prepare``

@@ -18,7 +18,7 @@ class Collected(Protocol):
     """What the reporter reads of a batch; see ``loop.Collected``."""
 
     metrics: dict[str, Any]
-    timing: dict[str, float]
+    timing: dict[str, float | None]
     groups: list[dict[str, Any]]
     tokens: int
 
@@ -28,7 +28,7 @@ class _Step(NamedTuple):
     began: float
     known: dict[str, Any]
     metrics: dict[str, Any]  # still on the device
-    timing: dict[str, float]
+    timing: dict[str, float | None]
     groups: list[dict[str, Any]]
     tokens: int
 
@@ -97,7 +97,7 @@ class Reporter:
             "seconds": seconds,
             "tokens_per_second": step.tokens / seconds,
             "compiles": self._compiles.count,
-            "starvation": step.timing.get("data_wait", 0.0) / seconds,
+            "starvation": (step.timing.get("data_wait") or 0.0) / seconds,
             **step.timing,
         }
         if self._compiles.names:
