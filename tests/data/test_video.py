@@ -219,6 +219,14 @@ def count_decoded(monkeypatch) -> list[int]:
     return counter
 
 
+def test_cores_are_those_that_the_process_may_use(monkeypatch):
+    monkeypatch.setattr(decoder.os, "sched_getaffinity", lambda process: {2, 5}, raising=False)
+    assert decoder.cores() == 2
+    monkeypatch.delattr(decoder.os, "sched_getaffinity")
+    monkeypatch.setattr(decoder.os, "cpu_count", lambda: 7)
+    assert decoder.cores() == 7
+
+
 def test_a_few_frames_of_a_long_video_decode_little(tmp_path, monkeypatch):
     path = write_video(tmp_path / "long.mp4", 3000, gop=25, b_frames=2)
     counter = count_decoded(monkeypatch)

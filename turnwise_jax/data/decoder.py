@@ -21,7 +21,15 @@ from av.stream import Disposition
 
 from turnwise_jax.errors import InputError
 
-_THREADS = min(4, os.cpu_count() or 1)
+
+def cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+_THREADS = min(4, cores())
 _MAX_SLACK = 5e-4  # s; most by which a frame's own timestamp may exceed the time it is shown at
 _SEEK_GAP = 3.0  # s; shorter jumps are decoded through
 OPEN_OPTIONS = {"fflags": "discardcorrupt"}  # a cut-off file ends at its last whole packet

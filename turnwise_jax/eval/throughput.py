@@ -6,12 +6,12 @@ part of it: it goes into a file of its own, ``throughput.json``.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from turnwise_jax.data.decoder import cores
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.eval.controls import video_of
 
@@ -58,7 +58,7 @@ class Meter:
             "videos": len(self.videos),
             "decisions": self.decisions,
             "batches": self.batches,
-            "cores": os.cpu_count(),
+            "cores": cores(),
             **_rates(self.dialogues, len(self.videos), self.decisions, self.seconds),
         }
         if self.batches > 1:

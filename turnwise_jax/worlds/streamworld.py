@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 from rich.progress import Progress
 
+from turnwise_jax.data.decoder import cores
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
 from turnwise_jax.data.sources import mmduet2_rl, mmduet2_sft
@@ -45,7 +46,7 @@ from turnwise_jax.worlds.script import (
 from turnwise_jax.worlds.settings import QUESTIONS, WORLDS, World
 
 FORMAT = 1  # raise when the same setting and seed would give another set
-THREADS = min(4, os.cpu_count() or 1)  # that draw videos
+THREADS = min(4, cores())  # that draw videos
 
 
 class WorldFiles(folders.SetFiles):
