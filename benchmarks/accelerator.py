@@ -42,7 +42,7 @@ if not any(any(Path("/dev").glob(pattern)) for pattern in ACCELERATORS):
 import jax
 from accelerator_parts import Work, measure_attention, measure_rollout, measure_training, peak_of
 from device_trace import read_events, top_operations, traced
-from workload import machine, print_machine, write_json
+from workload import flag_parser, machine, print_machine, write_json
 
 from turnwise_jax.models import flops
 
@@ -175,16 +175,13 @@ def print_operations(operations: Sequence[Mapping[str, Any]]) -> None:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     parser.add_argument("--size", choices=tuple(SIZES), default="3b")
     for name, text in HELP.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=text)
     parser.add_argument("--layers", type=int, help="of the decoder, if not the size's own")
     parser.add_argument("--operations", type=int, default=10, help="to list; 0: no profile (10)")
     parser.add_argument("--profile", type=Path, help="keep the profile in this folder")
-    parser.add_argument("--json", type=Path, help="also write the report here")
     args = parser.parse_args(argv)
     for name, value in SIZES[args.size].items():
         if getattr(args, name) is None:

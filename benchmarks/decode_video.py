@@ -32,7 +32,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import av
 import numpy as np
-from workload import alternate, compare, print_times, where, write_json
+from workload import alternate, compare, flag_parser, measure_and_report, print_times, where
 
 from turnwise_jax.data.example import load_example
 from turnwise_jax.data.frame_cache import FrameCache
@@ -202,25 +201,18 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     parser.add_argument("--frames", type=int, default=90, help="pictures that are wanted (90)")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between them (1)")
     parser.add_argument(
         "--size", type=int, nargs=2, default=[1280, 720], help="width and height of the video"
     )
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds (3)")
-    parser.add_argument("--json", type=Path, help="also write the report here")
     return parser.parse_args(argv)
 
 
 def main() -> None:
-    args = arguments()
-    with tempfile.TemporaryDirectory() as folder:
-        report = measure(args, Path(folder))
-    print_report(report)
-    write_json(report, args.json)
+    measure_and_report(arguments(), measure, print_report)
 
 
 if __name__ == "__main__":

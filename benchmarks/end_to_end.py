@@ -29,7 +29,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,12 +46,13 @@ from workload import (
     REPLIES,
     add_sizes,
     compare,
+    flag_parser,
     frame_values,
     in_turn,
     machine,
     make_prompts,
+    measure_and_report,
     print_machine,
-    write_json,
 )
 
 from turnwise_jax.algorithms import grpo
@@ -309,9 +309,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     add_sizes(parser)
     parser.add_argument("--marker-gain", type=float, default=2.5, help="on the end marker's column")
     parser.add_argument("--chunk", type=int, default=8192, help="vocabulary entries per block")
@@ -324,11 +322,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    args = arguments()
-    with tempfile.TemporaryDirectory() as folder:
-        report = measure(args, Path(folder))
-    print_report(report)
-    write_json(report, args.json)
+    measure_and_report(arguments(), measure, print_report)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
-from workload import in_turn, summary, where, write_json
+from workload import flag_parser, in_turn, measure_and_report, summary, where
 
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import Dialogue
@@ -127,21 +126,14 @@ def print_report(report: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     parser.add_argument(
         "--videos", type=int, default=32, help="held-out videos, two dialogues each"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sizes", type=int, nargs=2, default=[1, 8], help="batch sizes")
     parser.add_argument("--new-tokens", type=int, default=24, help="most tokens of a turn")
-    parser.add_argument("--json", type=Path, help="also write the report here")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as root:
-        report = measure(args, Path(root))
-    print_report(report)
-    write_json(report, args.json)
+    measure_and_report(parser.parse_args(), measure, print_report)
 
 
 if __name__ == "__main__":

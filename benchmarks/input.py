@@ -14,12 +14,10 @@ what the cache makes of it, is `decode_video.py`'s.
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import jax
-from workload import in_turn, summary, where, write_json
+from workload import flag_parser, in_turn, keep_compiled, measure_and_report, summary, where
 
 from turnwise_jax.study.tiny import make_tiny_policy
 from turnwise_jax.train.config import rl_config
@@ -33,6 +31,13 @@ FEEDS = {  # how training gets its frames
     "two threads": {"workers": 2},
     "two threads, cache": {"workers": 2, "cache": True},
 }
+
+
+def measure(args: argparse.Namespace, root: Path) -> dict[str, Any]:
+    """What :func:`print_report` prints."""
+    keep_compiled(root / "compiled")
+    found = measure_training(root, args.rounds, args.steps)
+    return {**where(), "rounds": args.rounds, **found}
 
 
 def measure_training(root: Path, rounds: int, steps: int) -> dict[str, Any]:
@@ -86,21 +91,10 @@ def print_report(report: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="updates of each run")
-    parser.add_argument("--json", type=Path, help="also write the report here")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        if not jax.config.jax_compilation_cache_dir:
-            jax.config.update("jax_compilation_cache_dir", str(root / "compiled"))
-        report = {**where(), "rounds": args.rounds}
-        report |= measure_training(root, args.rounds, args.steps)
-    print_report(report)
-    write_json(report, args.json)
+    measure_and_report(parser.parse_args(), measure, print_report)
 
 
 if __name__ == "__main__":

@@ -26,14 +26,13 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import workload
-from workload import in_turn, where, write_json
+from workload import flag_parser, in_turn, where, write_json
 
 from turnwise_jax.kernels import RewardWeights, ScoredTurns, Windows, prefix_scores
 
@@ -236,9 +235,7 @@ def print_report(report: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     parser.add_argument("--groups", type=int, default=4096)
     parser.add_argument("--rollouts", type=int, default=4)
     parser.add_argument("--turns", type=int, default=64)
@@ -246,7 +243,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15, help="rounds")
     parser.add_argument("--numpy-repeats", type=int, default=3, help="rounds that re-score")
     parser.add_argument("--numpy-groups", type=int, help="groups that are re-scored (default: all)")
-    parser.add_argument("--json", type=Path, help="also write the report here")
     args = parser.parse_args()
     args.numpy_groups = min(args.numpy_groups or args.groups, args.groups)
     args.numpy_repeats = max(1, min(args.numpy_repeats, args.repeats))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -26,9 +25,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
-from workload import in_turn, summary, where, write_json
+from workload import flag_parser, in_turn, keep_compiled, measure_and_report, summary, where
 
 from turnwise_jax.study.tiny import make_tiny_policy
 from turnwise_jax.train.config import rl_config
@@ -84,7 +82,15 @@ def judge_server(delay: float) -> Iterator[str]:
             thread.join()
 
 
-def measure(root: Path, url: str, rounds: int, steps: int) -> dict[str, Any]:
+def measure(args: argparse.Namespace, root: Path) -> dict[str, Any]:
+    """What :func:`print_report` prints."""
+    keep_compiled(root / "compiled")
+    with judge_server(args.delay) as url:
+        found = measure_runs(root, url, args.rounds, args.steps)
+    return {**where(), "rounds": args.rounds, "delay": args.delay, **found}
+
+
+def measure_runs(root: Path, url: str, rounds: int, steps: int) -> dict[str, Any]:
     """Per variant, the medians over a run's steps of every figure, summed up over the rounds."""
     world = WORLDS["demo"]
     files = streamworld.generate(root / "world", world, train=24, test=1, progress=False)
@@ -135,24 +141,14 @@ def print_report(report: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     parser.add_argument("--delay", type=float, default=1.0, help="seconds that an answer takes")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12, help="updates of each run, at least 4")
-    parser.add_argument("--json", type=Path, help="also write the report here")
     args = parser.parse_args()
     if args.steps < 4:
         parser.error("--steps must be at least 4")
-    with judge_server(args.delay) as url, tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        if not jax.config.jax_compilation_cache_dir:
-            jax.config.update("jax_compilation_cache_dir", str(root / "compiled"))
-        report = {**where(), "rounds": args.rounds, "delay": args.delay}
-        report |= measure(root, url, args.rounds, args.steps)
-    print_report(report)
-    write_json(report, args.json)
+    measure_and_report(args, measure, print_report)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,14 +38,15 @@ from workload import (
     add_sizes,
     alternate,
     compare,
+    flag_parser,
     frame_values,
     machine,
     make_checkpoint,
     make_examples,
     make_prompts,
+    measure_and_report,
     print_machine,
     print_times,
-    write_json,
 )
 
 from turnwise_jax.rollout.policy import Policy
@@ -195,9 +195,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     add_sizes(parser)
     parser.add_argument("--marker-gain", type=float, default=2.5, help="on the end marker's column")
     parser.add_argument("--equal", type=float, default=0.98, help="least share of equal replies")
@@ -207,11 +205,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    args = arguments()
-    with tempfile.TemporaryDirectory() as folder:
-        report = measure(args, Path(folder))
-    print_report(report)
-    write_json(report, args.json)
+    measure_and_report(arguments(), measure, print_report)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -38,7 +37,7 @@ import numpy as np
 import rss
 from train_step import Work
 from train_step import arguments as train_arguments
-from workload import alternate, machine, summary, write_json
+from workload import alternate, flag_parser, machine, measure_and_report, summary
 
 WIDTHS = ("hidden", "layers", "vocabulary", "vision-hidden", "vision-layers", "pixels")
 DIALOGUE = ("turns", "turn-frames", "reply-tokens", "rounds")
@@ -251,9 +250,7 @@ def numbers(text: str) -> list[int]:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     for name, value, text in (
         ("hidden", 64, "width of the decoder, a multiple of 32"),
         ("layers", 2, "of the decoder"),
@@ -272,18 +269,17 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     for name, value in (("frames", "6,12,24,48,90"), ("groups", "1,2,4,8,16")):
         parser.add_argument(f"--{name}", type=numbers, default=value, help=f"sizes ({value})")
     parser.add_argument("--long", action="store_true", help="two updates on the longest context")
-    parser.add_argument("--json", type=Path, help="also write the report here")
     parser.add_argument("--picture", type=Path, help="also draw it here, a PNG file")
     return parser.parse_args(argv)
 
 
 def main() -> None:
     args = arguments()
-    with tempfile.TemporaryDirectory() as folder:
-        report = (measure_long if args.long else measure)(args, Path(folder))
-    (print_long if args.long else print_report)(report)
-    write_json(report, args.json)
-    if args.picture and not args.long:
+    if args.long:
+        measure_and_report(args, measure_long, print_long)
+        return
+    report = measure_and_report(args, measure, print_report)
+    if args.picture:
         draw(report, args.picture)
 
 

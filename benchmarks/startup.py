@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workload import summary, where, write_json
+from workload import flag_parser, measure_and_report, summary, where
 
 from turnwise_jax.train.metrics import COMPILES, TIMING, read_jsonl
 
@@ -100,7 +100,13 @@ def parts(marks: Sequence[float]) -> dict[str, float]:
     return {name: later[i + 1] - later[i] for i, name in enumerate(PARTS)}
 
 
-def measure(
+def measure(args: argparse.Namespace, root: Path) -> dict[str, Any]:
+    """What :func:`print_report` prints."""
+    found = measure_runs(args.runs, args.rounds, root)
+    return {**where(), "rounds": args.rounds, "first_update": found}
+
+
+def measure_runs(
     runs: Sequence[str], rounds: int, root: Path, command: Sequence[str] = DEMO
 ) -> dict[str, Any]:
     """``{run: {cache: {part: summary of seconds}}}`` of new processes, ``rounds`` of each."""
@@ -143,9 +149,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="processes of each kind (3)")
     parser.add_argument(
         "--runs",
@@ -153,17 +157,11 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default="sft,grpo",
         help="names of the demo's runs (sft,grpo)",
     )
-    parser.add_argument("--json", type=Path, help="also write the report here")
     return parser.parse_args(argv)
 
 
 def main() -> None:
-    args = arguments()
-    with tempfile.TemporaryDirectory() as root:
-        found = measure(args.runs, args.rounds, Path(root))
-    report = {**where(), "rounds": args.rounds, "first_update": found}
-    print_report(report)
-    write_json(report, args.json)
+    measure_and_report(arguments(), measure, print_report)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,14 +55,15 @@ from workload import (
     add_sizes,
     alternate,
     compare,
+    flag_parser,
     frame_values,
     machine,
     make_checkpoint,
     make_examples,
     make_prompts,
+    measure_and_report,
     print_machine,
     print_times,
-    write_json,
 )
 
 from turnwise_jax.algorithms import turnwise
@@ -325,9 +325,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     add_sizes(parser)
     parser.add_argument("--remat", choices=("none", "full"), default="none")
     parser.add_argument("--chunk", type=int, default=8192, help="vocabulary entries per block")
@@ -348,10 +346,7 @@ def main() -> None:
         args = argparse.Namespace(**json.loads((folder / "flags.json").read_text()))
         print(json.dumps(rss.memory(lambda: Work(folder, args).make(name), 2)))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        report = measure(args, Path(folder))
-    print_report(report)
-    write_json(report, args.json)
+    measure_and_report(args, measure, print_report)
 
 
 if __name__ == "__main__":

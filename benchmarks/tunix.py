@@ -31,7 +31,6 @@ import argparse
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,11 +46,12 @@ from workload import (
     REPLIES,
     alternate,
     compare,
+    flag_parser,
     machine,
     make_checkpoint,
     make_prompts,
+    measure_and_report,
     print_times,
-    write_json,
 )
 
 from turnwise_jax.algorithms import grpo
@@ -328,9 +328,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = flag_parser(__doc__)
     parser.add_argument("--tunix_python", help="of the environment that has tunix; none: ours only")
     for name, value, text in (
         ("hidden", 256, f"width of the decoder, a multiple of {HEAD_DIM}"),
@@ -349,18 +347,13 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--marker-gain", type=float, default=2.5, help="on the end marker's column")
     parser.add_argument("--tolerance", type=float, default=1e-3, help="relative, of two updates")
     parser.add_argument("--equal", type=float, default=0.98, help="least share of equal replies")
-    parser.add_argument("--json", type=Path, help="also write the report here")
     # The vision tower, which is not used.
     parser.set_defaults(vision_hidden=32, vision_layers=2, pixels=56)
     return parser.parse_args(argv)
 
 
 def main() -> None:
-    args = arguments()
-    with tempfile.TemporaryDirectory() as folder:
-        report = measure(args, Path(folder))
-    print_report(report)
-    write_json(report, args.json)
+    measure_and_report(arguments(), measure, print_report)
 
 
 if __name__ == "__main__":

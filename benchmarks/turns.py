@@ -19,7 +19,7 @@ in which turns were shown, seconds (median, least and most) and how many times a
 from __future__ import annotations
 
 import argparse
-import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,14 @@ from workload import (
     add_sizes,
     alternate,
     compare,
+    flag_parser,
     machine,
     make_checkpoint,
     make_examples,
     make_prompts,
+    measure_and_report,
     print_machine,
     print_times,
-    write_json,
 )
 
 from turnwise_jax.rollout.policy import Policy
@@ -92,24 +93,22 @@ def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_sizes(parser)
-    parser.set_defaults(
-        prompts=8, turns=8, reply_tokens=100, context_frames=4, vocabulary=2000, hidden=128
-    )
-    parser.add_argument("--words", type=int, default=40, help="that may be said besides the end")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        report = measure(args, Path(folder))
+def print_report(report: Mapping[str, Any]) -> None:
     print_machine(report)
     print("replies of {mean:.1f} tokens, at most {most}".format(**report["lengths"]))
     for name, use in report["use"].items():
         print(f"{TITLES[name]:<42}slot use {use['decoding']:.2f}  shown {use['showing']:.2f}")
     print_times(report["times"], TITLES, "desynchronised")
-    write_json(report, args.json)
+
+
+def main() -> None:
+    parser = flag_parser(__doc__)
+    add_sizes(parser)
+    parser.set_defaults(
+        prompts=8, turns=8, reply_tokens=100, context_frames=4, vocabulary=2000, hidden=128
+    )
+    parser.add_argument("--words", type=int, default=40, help="that may be said besides the end")
+    measure_and_report(parser.parse_args(), measure, print_report)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -50,6 +51,28 @@ QUESTIONS = (
 )
 
 
+def flag_parser(text: str | None) -> argparse.ArgumentParser:
+    """A parser that shows ``text``, a script's docstring, and has the flag that all have."""
+    parser = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="also write the report here")
+    return parser
+
+
+def measure_and_report(
+    args: argparse.Namespace,
+    measure: Callable[[argparse.Namespace, Path], dict[str, Any]],
+    print_report: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Measure in a folder that goes away; print the report and write it where ``--json`` says."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = measure(args, Path(folder))
+    print_report(report)
+    write_json(report, args.json)
+    return report
+
+
 def add_sizes(parser: argparse.ArgumentParser) -> None:
     """Flags of the model and the dialogues."""
     for name, value, text in (
@@ -68,7 +91,6 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
         ("rounds", 5, "timed rounds"),
     ):
         parser.add_argument(f"--{name}", type=int, default=value, help=f"{text} ({value})")
-    parser.add_argument("--json", type=Path, help="also write the report here")
 
 
 def make_checkpoint(
@@ -252,6 +274,12 @@ def print_machine(report: Mapping[str, Any]) -> None:
         f"{report['device']}, {report['cores']} cores, jax {report['jax']}"
         + (f", torch {report['torch']}" if "torch" in report else "")
     )
+
+
+def keep_compiled(folder: Path) -> None:
+    """Compiled programs go to ``folder`` unless the environment says where."""
+    if not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
 
 
 def write_json(report: Mapping[str, Any], file: Path | None) -> None:

@@ -150,7 +150,9 @@ def test_sizes_ascend(scaling, capsys, text):
 def test_first_updates_are_timed_cold_and_warm(startup, tmp_path, capsys):
     study = tmp_path / "study.py"
     study.write_text(STUDY)
-    found = startup.measure(["sft", "grpo"], 2, tmp_path / "root", [sys.executable, str(study)])
+    found = startup.measure_runs(
+        ["sft", "grpo"], 2, tmp_path / "root", [sys.executable, str(study)]
+    )
     assert set(found) == {"sft", "grpo"}
     for run, caches in found.items():
         for cache, late in (("cold", 60), ("warm", 0)):
@@ -178,7 +180,7 @@ def test_a_study_that_fails_is_told(startup, tmp_path):
     study = tmp_path / "study.py"
     study.write_text("raise SystemExit('no such world')")
     with pytest.raises(SystemExit, match="sft made no update: no such world"):
-        startup.measure(["sft"], 1, tmp_path, [sys.executable, str(study)])
+        startup.measure_runs(["sft"], 1, tmp_path, [sys.executable, str(study)])
     study.write_text("import time; time.sleep(600)")
     command = [sys.executable, str(study)]
     with pytest.raises(SystemExit, match="made no update"):
