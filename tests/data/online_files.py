@@ -53,3 +53,17 @@ def write_online(made: Path, top: Path) -> Path:
 def read(source: str, path: Path, clip: ClipSpec = CLIP, **settings) -> list[Dialogue]:
     """The records of a file, or of a folder."""
     return load_dialogues(source, path, clip=clip, **settings)[0]
+
+
+def told(dialogue: Dialogue) -> list[tuple[float, str]]:
+    return [(turn.time, turn.text) for turn in dialogue.turns]
+
+
+def shown(dialogue: Dialogue) -> list[list[float]]:
+    return [[frame.time for frame in turn.frames] for turn in dialogue.turns]
+
+
+def by_id(dialogues: list[Dialogue]) -> dict[str, Dialogue]:
+    named = {dialogue.id: dialogue for dialogue in dialogues}
+    assert len(named) == len(dialogues)
+    return named

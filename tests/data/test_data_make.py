@@ -1,4 +1,4 @@
-"""Sets made of one's own videos: what is cut, who answers when, and that the files read back."""
+"""Sets made of one's own videos: that the files read back, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from made_files import KITCHEN, LIST, TOUR, write_list
+from made_files import KITCHEN, LIST, TOUR, said, write_list
 
-from turnwise_jax.data.checking.dialogues import dialogue_problems
-from turnwise_jax.data.clip import Question
 from turnwise_jax.data.example import load_example
 from turnwise_jax.data.images import FrameSpec
 from turnwise_jax.data.load import load_dialogues
-from turnwise_jax.data.making.cutting import CutSpec, plan_replies, rl_dialogues, sft_dialogues
-from turnwise_jax.data.making.entries import Entry, clock_seconds
+from turnwise_jax.data.making.cutting import CutSpec
 from turnwise_jax.data.making.making import MakeJob, make_set
-from turnwise_jax.data.records import SILENCE, Dialogue, Window
-from turnwise_jax.data.video import VideoInfo
+from turnwise_jax.data.records import Dialogue, Window
 from turnwise_jax.errors import InputError
 
 COOK = "What is the cook doing?"
@@ -45,12 +40,6 @@ def job(videos: Path, tmp_path: Path, entries, **settings) -> MakeJob:
     path = tmp_path / "list.json"
     path.write_text(json.dumps(entries))
     return MakeJob(path, tmp_path / "set", root=videos, **settings)
-
-
-def said(dialogue: Dialogue) -> dict[float, str]:
-    """The replies that are given, by time."""
-    given = (turn for turn in dialogue.turns if turn.reply not in (None, SILENCE))
-    return {turn.time: turn.reply for turn in given}
 
 
 def asked(dialogue: Dialogue) -> dict[float, str]:
@@ -168,129 +157,6 @@ def test_sound_is_kept_where_a_video_has_it(videos, tmp_path):
     kitchen, city, *_ = load_dialogues("mmduet2_rl", tmp_path / "set/rl_train.parquet")[0]
     assert [(t.audio.start, t.audio.end) for t in kitchen.turns[:2]] == [(0.0, 4.0), (4.0, 8.0)]
     assert all(turn.audio is None for turn in city.turns)
-
-
-def entry(windows: list[Window], duration: float = 60.0, questions=()) -> Entry:
-    questions = questions or [Question("Q?")]
-    info = VideoInfo(duration, 1.0, 64, 48, 0, False)
-    return Entry("e", "/v.mp4", info, tuple(questions), tuple(windows))
-
-
-def spans(*given: tuple[float, float]) -> list[Window]:
-    return [Window(a, b, "Q?", f"answer {i}") for i, (a, b) in enumerate(given)]
-
-
-def test_replies_may_come_at_the_first_decision_instead():
-    own = entry(spans((2, 13), (20, 20), (21, 23)), 30)
-    end = plan_replies(own, CutSpec())
-    start = plan_replies(own, CutSpec(reply_at="start"))
-    assert end.replies == (None, None, "answer 0", None, "answer 1", None, None)
-    assert start.replies == ("answer 0", None, None, None, "answer 1", None, None)
-    assert end.missed == start.missed == 1
-
-
-def test_two_answers_at_one_decision_are_given_together():
-    plan = plan_replies(entry(spans((1, 5), (2, 6)), 12), CutSpec())
-    assert plan.replies == ("answer 0 answer 1", None, None)
-
-
-def test_decisions_count_at_both_ends_whatever_the_rounding():
-    spec = CutSpec(interval=0.1, turn_frames=3, segment=0.3)
-    plan = plan_replies(entry(spans((0.3, 0.3), (0.6, 0.9), (0.91, 1.1)), 1.2), spec)
-    assert plan.replies == ("answer 0", None, "answer 1", None)
-    assert plan.missed == 1
-
-
-def test_history_and_frames_are_bounded():
-    own = entry(
-        spans((3, 5), (50, 53), (80, 85)), 100, (Question("Q?"), Question("And now?", 30.0))
-    )
-    for spec, first in (
-        (CutSpec(), 4.0),
-        (CutSpec(max_frames=20), 64.0),
-        (CutSpec(history_turns=2), 76.0),
-        (CutSpec(history_turns=0), 84.0),
-    ):
-        last = rl_dialogues(own, plan_replies(own, spec), spec, video="v.mp4")[-1]
-        assert last.id == "e@80-100"
-        assert last.turns[0].time == first
-        assert last.turns[0].text == ("Q?" if first < 30 else "And now?")
-        assert [turn.time for turn in last.open_turns] == [84.0, 88.0, 92.0, 96.0, 100.0]
-        assert last.history == ("answer 0", "answer 1")
-        assert sum(len(turn.frames) for turn in last.turns) <= spec.max_frames
-    spec = CutSpec(max_frames=20)
-    stretches = sft_dialogues(own, plan_replies(own, spec), spec, video="v.mp4")
-    assert [d.id for d in stretches] == ["e@0-40", "e@40-80", "e@80-100"]
-    assert [d.turns[0].text for d in stretches] == ["Q?", "And now?", "And now?"]
-    assert [said(d) for d in stretches] == [
-        {4.0: "answer 0"},
-        {52.0: "answer 1"},
-        {84.0: "answer 2"},
-    ]
-    assert [d.history for d in stretches] == [(), ("answer 0",), ("answer 0", "answer 1")]
-
-
-def test_stretches_that_ask_for_nothing_are_kept_only_if_asked():
-    own = entry(spans((3, 5)), 60)
-    for keep, count in ((False, 1), (True, 3)):
-        spec = CutSpec(keep_silent=keep)
-        plan = plan_replies(own, spec)
-        assert len(rl_dialogues(own, plan, spec, video="v.mp4")) == count
-        assert len(sft_dialogues(own, plan, spec, video="v.mp4")) == 1
-    silent = entry([], 60)
-    plan = plan_replies(silent, CutSpec())
-    assert sft_dialogues(silent, plan, CutSpec(), video="v.mp4") == []
-    assert len(sft_dialogues(silent, plan, CutSpec(keep_silent=True), video="v.mp4")) == 1
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_every_answer_is_taught_once_and_asked_for_until_it_was_given(seed):
-    """Whatever the windows and the settings, against what the records themselves say."""
-    rng = np.random.default_rng(seed)
-    spec = CutSpec(
-        interval=float(rng.choice([0.5, 1.0, 2.0])),
-        turn_frames=int(rng.integers(1, 4)),
-        max_frames=int(rng.integers(24, 60)),
-        history_turns=int(rng.integers(-1, 5)),
-        reply_at=str(rng.choice(["end", "start"])),
-    )
-    spec = spec._replace(segment=spec.turn_seconds * int(rng.integers(1, 7)))
-    starts = np.sort(rng.uniform(0, 110, 9)).round(2)
-    ends = (starts + rng.exponential(9.0, 9)).round(2)
-    own = entry(spans(*zip(starts.tolist(), ends.tolist(), strict=True)), 120.0)
-    plan = plan_replies(own, spec)
-    supervised = sft_dialogues(own, plan, spec, video="v.mp4")
-    taught = " ".join(text for d in supervised for text in said(d).values())
-    decisions = np.arange(1, int(120 / spec.turn_seconds) + 1) * spec.turn_seconds
-    for window in own.windows:
-        inside = decisions[(decisions >= window.start) & (decisions <= window.end)]
-        assert taught.split().count(window.answer.split()[1]) == (1 if len(inside) else 0)
-        if not len(inside):
-            continue
-        due = inside[-1] if spec.reply_at == "end" else inside[0]
-        for dialogue in rl_dialogues(own, plan, spec, video="v.mp4"):
-            times = [turn.time for turn in dialogue.open_turns]
-            begin = times[0] - spec.turn_seconds
-            here = [w for w in dialogue.windows if w.answer == window.answer]
-            wanted = any(times[0] <= t <= times[-1] for t in inside) and due >= times[0]
-            assert [(w.start, w.end) for w in here] == (
-                [(max(window.start, begin), window.end)] if wanted else []
-            )
-    odd = {"stray_reply", "unanswered_window", "no_decision", "no_window", "future_frame"}
-    for dialogue in [*supervised, *rl_dialogues(own, plan, spec, video="v.mp4")]:
-        assert not odd & {problem.kind for problem in dialogue_problems(dialogue)}
-        assert sum(len(turn.frames) for turn in dialogue.turns) <= spec.max_frames
-        earlier = {t: r for t, r in zip(decisions, plan.replies, strict=True) if r}
-        given = {t: earlier.get(t) for t in (x.time for x in dialogue.turns[: dialogue.first_open])}
-        assert said(dialogue) == {t: r for t, r in given.items() if r}
-
-
-def test_clock_times():
-    times = {"0:18": 18.0, "1:02:30": 3750.0, "00:00:01,500": 1.5, "59:59.25": 3599.25}
-    assert {text: clock_seconds(text) for text in times} == times
-    assert [clock_seconds(t) for t in ("", "12", "0:60", "1:60:00", "a:10", "1:2:3:4")] == [
-        None
-    ] * 6
 
 
 def changed(entry: int, **fields) -> list:

@@ -12,11 +12,9 @@ import safetensors
 import safetensors.numpy
 import torch
 from flax import nnx
+from qwen2_5_omni_batch import AUDIO, Sound, make_batch
 from qwen2_5_omni_reference import (
-    AUDIO,
-    Sound,
     build_reference,
-    make_batch,
     our_index,
     our_positions,
     position_arguments,
