@@ -10,7 +10,7 @@ From the paper: 3,983 instances, one epoch (497 updates), batch 8, 4 rollouts, t
 top-k 10, AdamW at 1e-6, no KL, vision tower frozen, alpha warmed up over a tenth of the updates,
 clip 0.2, dual clip 3, eq. 1 judged by gpt-oss-20b. Where it is silent, MMDuet2's recipe: constant
 learning rate, weight decay 0.01, gradient clip 1.0, 100 new tokens a turn, unshuffled.
-Hardware: v5e:2x4 (8 chips) with --config.mesh.fsdp=8, 12.0 of 15.75 GiB a chip as compiled ahead of
+Hardware: v5e:2x4 (8 chips) with --config.mesh.fsdp=8, 12.3 of 15.75 GiB a chip as compiled ahead of
 time (docs/compile.md). Not timed on a TPU.
 Expected (paper): reward about 0.71 over the last 50 updates.
 """
