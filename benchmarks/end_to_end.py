@@ -61,9 +61,9 @@ from turnwise_jax.data.records import Window
 from turnwise_jax.kernels import group_advantages
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.rollout.rows import context_rows, row_size, train_rows
+from turnwise_jax.rollout.shapes import row_buckets
 from turnwise_jax.rollout.stream import Rollouts
 from turnwise_jax.train.batches import Clock, as_batch
-from turnwise_jax.train.collect import row_buckets
 from turnwise_jax.train.config import reward_settings, rl_config
 from turnwise_jax.train.credit import credit_rule
 from turnwise_jax.train.hosts import ALONE

@@ -21,12 +21,11 @@ from turnwise_jax.cli.main import main
 from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
 from turnwise_jax.data.sources import mmduet2_rl
 from turnwise_jax.errors import InputError
-from turnwise_jax.rollout.shapes import RowShapes, Shapes, choose
+from turnwise_jax.rollout.shapes import RowShapes, Shapes, choose, row_buckets
 from turnwise_jax.train.answer_setup import answer_rooms
 from turnwise_jax.train.aot.plan import planned_policy
 from turnwise_jax.train.buckets.data import Records, histograms, rollout_advice, supervised_advice
 from turnwise_jax.train.buckets.logs import logged_batches, row_advice
-from turnwise_jax.train.collect import row_buckets
 from turnwise_jax.train.hosts import ALONE
 from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.metrics import METRICS, append_jsonl, read_jsonl

@@ -57,7 +57,7 @@ IMPOSSIBLE = [
     ("policy.dtype", "float16"), ("policy.param_dtype", "int8"), ("policy.remat", "some"),
     ("policy.logprob_chunk", 0), ("policy.checkpoint", ""),
     ("data.source", "imagenet"), ("data.path", ""), ("data.on_bad_record", "ignore"),
-    ("data.batch_size", 0), ("data.workers", -1), ("data.keep_mb", -1),
+    ("data.batch_size", 0), ("data.workers", -1), ("data.keep_mb", -1), ("data.features_mb", -1),
     ("data.cache_gb", 0.0), ("data.cache_gb", float("inf")),
     ("shapes.rollout_buckets", 0), ("shapes.row_buckets", 0),
     ("shapes.rollout_lengths", (64, 32)), ("shapes.rollout_lengths", (0,)),

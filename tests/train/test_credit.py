@@ -15,7 +15,7 @@ from turnwise_jax.errors import InputError
 from turnwise_jax.kernels import RewardWeights
 from turnwise_jax.rewards.judges import RuleJudge
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_trajectories
-from turnwise_jax.train.collect import row_buckets
+from turnwise_jax.rollout.shapes import row_buckets
 from turnwise_jax.train.credit import assign_credit, empty_scores
 from turnwise_jax.train.report import group_records, reward_metrics
 

@@ -9,7 +9,7 @@ from turnwise_jax.models import MODELS
 from turnwise_jax.models import io as checkpoints
 from turnwise_jax.models.lora import Lora
 from turnwise_jax.models.media import Media, MediaInput
-from turnwise_jax.rollout.stream import StreamEngine
+from turnwise_jax.rollout.features import Encoder
 from turnwise_jax.train import collect, run
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.metrics import METRICS, TIMING, read_jsonl
@@ -18,20 +18,20 @@ from turnwise_jax.train.state import towers_fixed
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Media that updates were given, and what rollouts have encoded, in a run."""
+    """Media that updates were given, and those that had to be encoded, in a run."""
     taken, encoded = [], []
-    prepare, encode = Update.prepare, StreamEngine._encoded
+    prepare, encode = Update.prepare, Encoder.__call__
 
     def spy_prepare(self, state, batch):
         taken.append(batch.media)
         return prepare(self, state, batch)
 
-    def spy_encode(self, params, prompts):
-        encoded.append(prompts.media)
-        return encode(self, params, prompts)
+    def spy_encode(self, params, media):
+        encoded.append(media)
+        return encode(self, params, media)
 
     monkeypatch.setattr(Update, "prepare", spy_prepare)
-    monkeypatch.setattr(StreamEngine, "_encoded", spy_encode)
+    monkeypatch.setattr(Encoder, "__call__", spy_encode)
     return taken, encoded
 
 

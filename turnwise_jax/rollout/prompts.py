@@ -14,6 +14,7 @@ from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.media import FeatureRows, Media, MediaInput, media_index
 from turnwise_jax.rollout.decode import Chunk
+from turnwise_jax.rollout.features import KeptFeatures, SliceFeatures
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import prompt_seed
 from turnwise_jax.rollout.shapes import RolloutNeed, RowShapes, Shapes, choose
@@ -26,8 +27,8 @@ class PromptBatch:
     Attributes:
       ids: the prompts' names; shorter than B where the batch was padded.
       shapes: the bucket.
-      media: every prompt's frames and sounds once, ``[S, ...]``, or what they are encoded to; None
-        if there are none.
+      media: every prompt's frames and sounds once, ``[S, ...]``, or their features, from memory by
+        slice or as the towers give them; None if there are none.
       context: what precedes the first decision, ``[B, ...]``.
       turns: the later user turns, ``[K, B, ...]``; turn 0 is empty, the context ends with it.
       turn_mask: bool ``[B, K]``, turns that exist. time: f32 ``[B, K]``, seconds of video shown.
@@ -36,7 +37,7 @@ class PromptBatch:
 
     ids: tuple[str, ...]
     shapes: Shapes
-    media: MediaInput | Media | None
+    media: MediaInput | SliceFeatures | Media | None
     context: Chunk
     turns: Chunk
     turn_mask: np.ndarray
@@ -54,7 +55,10 @@ class PromptBatch:
 
 
 def prompt_batch(
-    examples: Sequence[Example], policy: Policy, buckets: Sequence[Shapes]
+    examples: Sequence[Example],
+    policy: Policy,
+    buckets: Sequence[Shapes],
+    kept: KeptFeatures | None = None,
 ) -> PromptBatch:
     """Lays out examples in the first bucket that holds all of them.
 
@@ -62,6 +66,7 @@ def prompt_batch(
       examples: dialogues with at least one open turn, and their frames.
       policy: whose tokens and positions to use.
       buckets: shapes with one common ``new_tokens``, the smallest first.
+      kept: features to take instead of frames and sounds, if they are there for all examples.
 
     Raises:
       InputError: naming the dialogue that has no open turn or fits no bucket.
@@ -72,7 +77,7 @@ def prompt_batch(
         for own, example in zip(pieces, examples, strict=True)
     ]
     shapes = choose(buckets, needs, [example.dialogue for example in examples])
-    batch, firsts = _blank(examples, policy, shapes)
+    batch, firsts = _blank(examples, policy, shapes, kept)
     for b, (example, own, first) in enumerate(zip(examples, pieces, firsts, strict=True)):
         _fill(batch.context, (b,), own[0], policy, shapes, first)
         for k, piece in enumerate(own[1:], 1):
@@ -90,10 +95,13 @@ def empty_batch(policy: Policy, shapes: Shapes, *, count: int = 0) -> PromptBatc
 
 
 def _blank(
-    examples: Sequence[Example], policy: Policy, shapes: Shapes
+    examples: Sequence[Example],
+    policy: Policy,
+    shapes: Shapes,
+    kept: KeptFeatures | None = None,
 ) -> tuple[PromptBatch, list[First]]:
     """The media and ids of examples, no text yet; and where each example's slices begin."""
-    media, firsts = media_batch(examples, policy, shapes)
+    media, firsts = media_batch(examples, policy, shapes, kept)
     batch = PromptBatch(
         ids=tuple(example.dialogue.id for example in examples),
         shapes=shapes,
@@ -118,13 +126,17 @@ class First(NamedTuple):
 
 
 def media_batch(
-    examples: Sequence[Example], policy: Policy, shapes: Shapes | RowShapes
-) -> tuple[MediaInput | None, list[First]]:
-    """The frames and sounds of all examples, and where each example's begin.
+    examples: Sequence[Example],
+    policy: Policy,
+    shapes: Shapes | RowShapes,
+    kept: KeptFeatures | None = None,
+) -> tuple[MediaInput | SliceFeatures | None, list[First]]:
+    """The frames and sounds of all examples, or their features, and where each example's begin.
 
     Args:
       shapes: room for ``slices`` of ``slots`` each and for ``sounds``; without room for either
         there is None instead of an input.
+      kept: features to take instead, if they are there for all examples.
 
     Raises:
       InputError: naming the dialogue whose frames are too large for ``slots``.
@@ -140,6 +152,9 @@ def media_batch(
         sounds.extend(example.sound_slices)
     if not (shapes.slices or shapes.sounds):
         return None, firsts
+    features = kept.batch(examples, shapes) if kept is not None else None
+    if features is not None:
+        return features, firsts
     media = policy.family.media_input(
         slices,
         sounds,

@@ -15,6 +15,7 @@ from turnwise_jax.data.chat import Row
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.base import TokenRows
+from turnwise_jax.rollout.features import KeptFeatures
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import First, PromptBatch, media_batch, piece_media_index
 from turnwise_jax.rollout.shapes import RowNeed, RowShapes, choose
@@ -152,9 +153,15 @@ def _write_rollout(
 
 
 def sft_rows(
-    examples: Sequence[Example], policy: Policy, buckets: Sequence[RowShapes]
+    examples: Sequence[Example],
+    policy: Policy,
+    buckets: Sequence[RowShapes],
+    kept: KeptFeatures | None = None,
 ) -> tuple[Any, TrainRows, RowShapes]:
     """Dialogues with given replies as rows of the first bucket that holds them.
+
+    Args:
+      kept: features to take instead of frames and sounds, if they are there for all examples.
 
     Returns:
       The media that ``media_index`` refers to (None if there are none), the rows, the bucket.
@@ -168,7 +175,7 @@ def sft_rows(
         for row, x in zip(parts, examples, strict=True)
     ]
     shapes = choose(buckets, needs, [x.dialogue for x in examples])
-    media, firsts = media_batch(examples, policy, shapes)
+    media, firsts = media_batch(examples, policy, shapes, kept)
     rows = TrainRows.empty(shapes.batch, shapes.length, shapes.actions)
     for n, (row, first) in enumerate(zip(parts, firsts, strict=True)):
         _write_given(rows, n, row, policy, shapes, first)

@@ -208,6 +208,34 @@ def need_of(
     )
 
 
+def row_buckets(
+    shapes: Shapes, count: int, *, shared: bool = False, lengths: Sequence[int] = ()
+) -> list[tuple[int, int]]:
+    """(T, A) for rows of these rollouts, the smallest first.
+
+    The largest has room for replies of the full length at every turn, each further one for half as
+    many sampled tokens; what is shown to the policy is the same in all. ``shared``: without the
+    context, except for its last token. ``lengths``: instead of halvings, the sampled tokens of
+    each, in rising order.
+
+    Raises:
+      InputError: a rollout may sample more tokens than the last of ``lengths``.
+    """
+    most = shapes.turns * shapes.new_tokens
+    shown = shapes.branch - most + (0 if shared else shapes.context)
+    if lengths and lengths[-1] < most:
+        raise InputError(
+            f"ends with {lengths[-1]}, a rollout may sample {most} tokens ({shapes.turns} turns of "
+            f"{shapes.new_tokens}); add {most}",
+            field="shapes.row_lengths",
+        )
+    sampled = sorted({min(length, most) for length in lengths})
+    if not lengths:
+        halved = [most >> halvings for halvings in range(count)]
+        sampled = [a for a in reversed(halved) if a >= shapes.turns] or [most]
+    return [(-(-(shown + a) // TURN_MULTIPLE) * TURN_MULTIPLE, a) for a in sampled]
+
+
 Need = TypeVar("Need", RolloutNeed, RowNeed)
 Bucket = TypeVar("Bucket", Shapes, RowShapes)
 

@@ -15,10 +15,10 @@ from turnwise_jax.data.pipeline import Example
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.cache import KVCache
 from turnwise_jax.models.decoder import cast_kernels
-from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.sharding import traced_on
-from turnwise_jax.rollout.decode import Chunk, Rule, State, TurnOutput, begin, encode, take_turn
+from turnwise_jax.rollout.decode import Chunk, Rule, State, TurnOutput, begin, take_turn
 from turnwise_jax.rollout.desync_loop import NO_USE, DesyncLoop, SlotUse
+from turnwise_jax.rollout.features import Encoder
 from turnwise_jax.rollout.placement import Placement, placed
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import PromptBatch, empty_batch, prompt_batch
@@ -85,6 +85,7 @@ class StreamEngine:
         desynchronised: bool = False,
         show_at: float = 0.0,
         keep_features: bool = False,
+        feature_bytes: int = 0,
     ):
         """
         Args:
@@ -98,6 +99,7 @@ class StreamEngine:
           show_at: then, the share of rows that wait before turns are shown to some of them.
           keep_features: the prompts of ``Rollouts`` have encoded media in place of frames and
             sounds, for passes whose towers are the same.
+          feature_bytes: of the host's memory for features that are noted in ``encoder.kept``.
         """
         self.policy = policy
         self.sampling = sampling
@@ -109,9 +111,7 @@ class StreamEngine:
         self._allowed, self._dtype = policy.allowed, policy.dtype
         graphdef, rows = policy.graphdef, self.placement.rows
         state = _state_shardings(self.placement)
-        self._encode = jax.jit(
-            partial(encode, graphdef=graphdef), out_shardings=self.placement.whole
-        )
+        self.encoder = Encoder(policy, self.placement, room=feature_bytes)
         self._begin = jax.jit(
             partial(traced_on(self.placement.mesh, begin), graphdef=graphdef),
             static_argnames=("group_size", "capacity", "copies"),
@@ -127,19 +127,27 @@ class StreamEngine:
         if desynchronised:
             self._loop = DesyncLoop(graphdef, self._allowed, self.placement, state, show_at)
 
-    def prepare(self, examples: Sequence[Example], *, smallest: int = 0) -> PromptBatch:
+    def prepare(
+        self, examples: Sequence[Example], *, smallest: int = 0, kept: bool = True
+    ) -> PromptBatch:
         """The examples in the smallest bucket that holds them, from bucket ``smallest`` on.
+
+        Args:
+          kept: with features in place of frames and sounds, if they are kept of all examples.
 
         Raises:
           InputError: naming the dialogue that fits none.
         """
-        return prompt_batch(examples, self.policy, self.buckets[smallest:])
+        features = self.encoder.kept if kept else None
+        return prompt_batch(examples, self.policy, self.buckets[smallest:], features)
 
     def warm_up(self, params: nnx.State, *, group_size: int) -> None:
         """Compiles every bucket by running it on an empty batch."""
         params = self._cast(params)
         for shapes in self.buckets:
-            prompts = self._encoded(params, empty_batch(self.policy, shapes))
+            prompts = empty_batch(self.policy, shapes)
+            media = self.encoder.warm_up(params, prompts.media, shapes)
+            prompts = replace(prompts, media=media)
             self._all_turns(params, prompts, group_size, 0, 0, depth=1)
 
     def lowerings(
@@ -155,7 +163,7 @@ class StreamEngine:
         place, media = self.placement.split_shapes, prompts.media
         params = cast_kernels(params, self._dtype)
         if media is not None:
-            encode_ = self._encode.lower(params, place(media))
+            encode_ = self.encoder.lower(params, media)
             yield "encode", encode_
             media = placed(encode_.out_info, self.placement.whole)
         context, prompt = place(self._copied((prompts.context, prompts.seed)))
@@ -217,11 +225,9 @@ class StreamEngine:
 
     def as_kept(self, prompts: PromptBatch) -> PromptBatch:
         """What ``Rollouts.prompts`` will be of such prompts; encoded media as shapes alone."""
-        if not self.keep_features or prompts.media is None:
+        if not self.keep_features:
             return prompts
-        encode_ = partial(encode, graphdef=self.policy.graphdef)
-        media = self.placement.split_shapes(prompts.media)
-        return replace(prompts, media=jax.eval_shape(encode_, self.policy.params, media))
+        return replace(prompts, media=self.encoder.shapes(self.policy.params, prompts.media))
 
     def stream(
         self, params: nnx.State, example: Example, *, seed: int = 0, step: int = 0
@@ -330,9 +336,7 @@ class StreamEngine:
         return cast_kernels(self.placement.settled(params), self._dtype)
 
     def _encoded(self, params: nnx.State, prompts: PromptBatch) -> PromptBatch:
-        if not isinstance(prompts.media, MediaInput):
-            return prompts
-        return replace(prompts, media=self._encode(params, self.placement.split(prompts.media)))
+        return replace(prompts, media=self.encoder(params, prompts.media))
 
     def _per_prompt(self, tree: Any) -> Any:
         """Arrays with one entry per prompt, on the devices that have the prompt's rows."""

@@ -20,15 +20,17 @@ from turnwise_jax.rollout.hints import HintRule
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompt_stats import PromptStats
 from turnwise_jax.rollout.replay import ReplayBuffer
-from turnwise_jax.rollout.shapes import RowShapes, Shapes, shared
+from turnwise_jax.rollout.shapes import RowShapes, Shapes, row_buckets, shared
+from turnwise_jax.train.answer_media import AnswerMedia
 from turnwise_jax.train.answers import AnswerCollector, Rooms, asked_forms, hint_name
-from turnwise_jax.train.collect import judge_cache, row_buckets, run_engine, run_loader
+from turnwise_jax.train.collect import judge_cache, run_engine, run_loader
 from turnwise_jax.train.data import Data
 from turnwise_jax.train.forward import Forward, make_reference_step
 from turnwise_jax.train.hosts import ALONE, Hosts
 from turnwise_jax.train.mesh import Layout
 from turnwise_jax.train.sampled import on_devices
 from turnwise_jax.train.sharing import SharedJudge
+from turnwise_jax.train.state import towers_fixed
 
 
 def make_answer_collector(
@@ -57,27 +59,31 @@ def make_answer_collector(
         cache = judge_cache(config, hosts)
         inner = make_judge({**config.judge, "cache": cache}, picture=referred)
         judge = SharedJudge(inner, hosts)
-    plain = {dialogue.id: dialogue for dialogue in data.dialogues}
     replay = config.replay
-    engine = run_engine(config, policy, shared(buckets, *share), layout)
+    fixed = towers_fixed(policy.params, config.policy.freeze)
+    keeps = fixed and config.data.features_mb > 0
+    engine = run_engine(config, policy, shared(buckets, *share), layout, keep_features=keeps)
     # What a prompt looks like with hints depends on what is learnt of the batches before it.
     prepare = (lambda _: None) if config.hints.use else on_devices(engine.prepare, layout)
+    rooms = answer_rooms(config, policy, asked, grids, layout, hosts)
+    kept = KeptExamples(
+        {dialogue.id: dialogue for dialogue in data.dialogues},
+        policy.spec,
+        policy.template.sound,
+        replay.keep_mb * 2**20,
+        open_cache(config.data.cache_dir, config.data.cache_gb),
+    )
+    media = AnswerMedia(engine.encoder, kept, policy, rooms.mixed[0], hosts) if fixed else None
     return AnswerCollector(
         asked=asked,
         contexts={
             name: policy.template.lengths(asked[name], grids[name]).context for name in asked
         },
         loader=run_loader(config, policy, data, iterations, hosts, prepare),
-        kept=KeptExamples(
-            plain,
-            policy.spec,
-            policy.template.sound,
-            replay.keep_mb * 2**20,
-            open_cache(config.data.cache_dir, config.data.cache_gb),
-        ),
+        kept=kept,
         skipped=data.skipped,
         engine=engine,
-        rooms=answer_rooms(config, policy, asked, grids, layout, hosts),
+        rooms=rooms,
         reference=make_reference_step(forward, layout.rows) if settings.reference else None,
         judge=judge,
         judge_cache=cache,
@@ -95,6 +101,7 @@ def make_answer_collector(
         settings=settings,
         group_size=config.rollout.group_size,
         replayed=config.data.batch_size * replay.samples,
+        media=media,
         seed=config.run.seed,
         layout=layout,
         hosts=hosts,
@@ -165,7 +172,8 @@ def answer_rooms(
 ) -> Rooms:
     """Row buckets of a process's fresh samples, and of these with its share of replayed ones.
 
-    Media are there once for each distinct prompt: at most one for every replayed sample.
+    Media are there once for each distinct prompt: at most one for every replayed sample. Where
+    towers are not trained, fresh samples alone have the same media beside them.
     """
     prompts = config.data.batch_size // hosts.count
     replayed = prompts * config.replay.samples
@@ -185,7 +193,8 @@ def answer_rooms(
 
     fresh = prompts * config.rollout.group_size
     distinct = min(prompts + replayed, max(prompts, len(grids)))
-    return Rooms(rooms(prompts, fresh), rooms(distinct, fresh + replayed))
+    alone = distinct if towers_fixed(policy.params, config.policy.freeze) else prompts
+    return Rooms(rooms(alone, fresh), rooms(distinct, fresh + replayed))
 
 
 def row_rooms(

@@ -17,7 +17,8 @@ from turnwise_jax.data.pictures import spread
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.rewards.qa import Answered, AnswerTerms, AnswerWeights, score_answers, total
-from turnwise_jax.rollout.answer_rows import Answer, answer_rows, answer_size
+from turnwise_jax.rollout.answer_rows import Answer, Shown, answer_rows, answer_size
+from turnwise_jax.rollout.features import SliceFeatures
 from turnwise_jax.rollout.hints import HintRule, wants_hint
 from turnwise_jax.rollout.prompt_stats import PromptStats
 from turnwise_jax.rollout.prompts import PromptBatch
@@ -26,6 +27,7 @@ from turnwise_jax.rollout.shapes import RowShapes
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
 from turnwise_jax.train.ahead import Ahead
 from turnwise_jax.train.answer_credit import Mixed, fresh_advantages, mixed
+from turnwise_jax.train.answer_media import AnswerMedia
 from turnwise_jax.train.answer_report import answer_metrics, answer_records
 from turnwise_jax.train.batches import Clock, Collected, as_batch
 from turnwise_jax.train.hosts import Hosts
@@ -42,7 +44,8 @@ DRAWS = 0x5EED  # sets the buffer's random numbers apart from all others of a ru
 class Rooms(NamedTuple):
     """Shapes of a process's rows, one entry per row bucket, the smallest first.
 
-    ``fresh``: of its fresh samples alone. ``mixed``: with its share of the replayed ones.
+    ``fresh``: of its fresh samples alone; where towers are not trained, with room for the media of
+    all. ``mixed``: with its share of the replayed ones.
     """
 
     fresh: tuple[RowShapes, ...]
@@ -66,6 +69,7 @@ class AnswerCollector:
       contexts: tokens before the answer, by the same names.
       reference: jitted (state, batch) -> log-probs under the reference policy; None without one.
       hint_rule: None without hints.
+      media: encodes what rows show; None where towers are trained.
       group_size, replayed: K_on of each prompt, and samples drawn for a batch of all processes.
     """
 
@@ -86,6 +90,7 @@ class AnswerCollector:
     settings: Any
     group_size: int
     replayed: int
+    media: AnswerMedia | None
     seed: int
     layout: Layout
     hosts: Hosts
@@ -95,19 +100,24 @@ class AnswerCollector:
         examples, prompts = next(self.loader)
         examples = self._ask(examples)
         clock.lap("data_wait")
-        rollouts = self._sample(state, examples, prompts, iteration)
+        prompts, rollouts = self._sample(state, examples, prompts, iteration)
         said = say(rollouts, examples, tuple(self.asked.values()), self.skipped, self.hosts)
         clock.lap("rollout")
         terms, judged = score_answers(answered(said, self.weights), self.judge, self.weights)
         reward_BG = total(terms, self.weights).reshape(-1, self.group_size)
         clock.lap("judge")
         drawn = self._draw(iteration)
-        fresh = self._fresh_samples(state, rollouts, reward_BG, iteration)
+        shown, held = None, False
+        if self.media is not None:
+            own = drawn[self.hosts.index :: self.hosts.count]
+            names = [*rollouts.ids, *(sample.prompt for sample in own)]
+            shown, held = self.media.encoded(state.params, names)
+        fresh = self._fresh_samples(state, rollouts, reward_BG, iteration, shown)
         clock.lap("reference")
         batch_samples = mixed(
             fresh, drawn, self.stats, replayed=self.replayed, settings=self.settings
         )
-        batch = self._batch(batch_samples)
+        batch = self._batch(batch_samples, shown)
         metrics = answer_metrics(said, terms, reward_BG, batch_samples, judged)
         groups = answer_records(said, terms, batch_samples)
         metrics |= self._remember(fresh, terms, said, iteration)
@@ -115,8 +125,10 @@ class AnswerCollector:
         clock.lap("credit")
         tokens = said.row_tokens + sum(self._length(sample) for sample in drawn)
         asked = {"judge_cached": judged.total.cached, "judge_retried": judged.total.retried}
-        used = rollouts.use.timing()
-        return Collected(batch, metrics, clock.laps | asked | used, groups, tokens)
+        timing = clock.laps | asked | rollouts.use.timing()
+        if self.engine.encoder.kept.room:
+            timing["features_kept"] = (isinstance(prompts.media, SliceFeatures) + held) / 2
+        return Collected(batch, metrics, timing, groups, tokens)
 
     # Lines 4 and 7: prompts, with their hint where the policy is stuck, and fresh samples.
 
@@ -141,10 +153,10 @@ class AnswerCollector:
         examples: list[Example],
         prompts: PromptBatch | None,
         iteration: int,
-    ) -> Rollouts:
+    ) -> tuple[PromptBatch, Rollouts]:
         prompts = prompts or self.engine.prepare(examples)
         prompts, depth = common_bucket(self.engine, examples, prompts, self.hosts)
-        return self.engine.rollout(
+        rollouts = self.engine.rollout(
             state.params,
             prompts,
             group_size=self.group_size,
@@ -152,9 +164,16 @@ class AnswerCollector:
             step=iteration,
             depth=depth,
         )
+        self.engine.encoder.kept.note(examples, prompts.shapes, rollouts.prompts.media)
+        return prompts, rollouts
 
     def _fresh_samples(
-        self, state: TrainState, rollouts: Rollouts, reward_BG: np.ndarray, iteration: int
+        self,
+        state: TrainState,
+        rollouts: Rollouts,
+        reward_BG: np.ndarray,
+        iteration: int,
+        shown: Shown | None,
     ) -> list[Sample]:
         """The fresh samples of all processes in (b, g) order."""
         advantage_BG = fresh_advantages(reward_BG, self.settings)
@@ -178,7 +197,7 @@ class AnswerCollector:
             )
             for answer, ref_logp_A, reward, advantage in zip(
                 answers,
-                self._reference_logprobs(state, answers),
+                self._reference_logprobs(state, answers, shown),
                 reward_BG[own].reshape(-1),
                 advantage_BG[own].reshape(-1),
                 strict=True,
@@ -198,11 +217,14 @@ class AnswerCollector:
             bool(rollouts.truncated[b, g, 0]),
         )
 
-    def _reference_logprobs(self, state: TrainState, answers: Sequence[Answer]) -> np.ndarray:
+    def _reference_logprobs(
+        self, state: TrainState, answers: Sequence[Answer], shown: Shown | None
+    ) -> np.ndarray:
         """f32[N, A] of this process's fresh samples; without a reference, what was recorded."""
         sizes = self.hosts.gather(answer_size(answers, self.contexts))
         shapes = self.rooms.fresh[self.rooms.index(tuple(map(max, zip(*sizes, strict=True))))]
-        media, rows = answer_rows(dict(enumerate(answers)), self.kept, self.engine.policy, shapes)
+        own = dict(enumerate(answers))
+        media, rows = answer_rows(own, self.kept, self.engine.policy, shapes, shown)
         if self.reference is None:
             return rows.sampler_logp[: len(answers)]
         batch = as_batch(media, rows, np.zeros((shapes.batch, 1), np.float32))
@@ -216,14 +238,14 @@ class AnswerCollector:
         rng = np.random.default_rng([self.seed, DRAWS, iteration])
         return self.buffer.draw(self.replayed, stats=self.stats, rng=rng, step=iteration)
 
-    def _batch(self, batch: Mixed) -> Batch:
+    def _batch(self, batch: Mixed, shown: Shown | None) -> Batch:
         """This process's rows: its fresh samples, then its share of the drawn ones."""
         samples = [*batch.fresh, *batch.drawn]
         answers = [self._replay(sample) for sample in samples]
         shapes = self.rooms.mixed[self.rooms.index(answer_size(answers, self.contexts))]
         place = self._own_rows(len(batch.fresh), len(batch.advantages))
         own = {n: answers[i] for n, i in enumerate(place) if i < len(answers)}
-        media, rows = answer_rows(own, self.kept, self.engine.policy, shapes)
+        media, rows = answer_rows(own, self.kept, self.engine.policy, shapes, shown)
         ref_logp_NA = np.zeros_like(rows.sampler_logp)
         for n, i in enumerate(place):
             if i < len(samples):
@@ -299,7 +321,7 @@ class AnswerCollector:
 
     def shapes(self) -> list[Batch]:
         """One empty batch per row bucket, for compiling ahead."""
-        return [empty_answers(self.engine.policy, shapes) for shapes in self.rooms.mixed]
+        return [self._empty(shapes) for shapes in self.rooms.mixed]
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
         """Calls that compile the rollouts, the reference and the credit.
@@ -311,13 +333,19 @@ class AnswerCollector:
             partial(self.engine.warm_up, state.params, group_size=self.group_size),
             self._compile_credit,
         ]
+        if self.media is not None:
+            out.append(self.media.program(state.params))
         if self.reference is not None:
             out += [partial(self._compile_reference, state, shapes) for shapes in self.rooms.fresh]
         return out
 
     def _compile_reference(self, state: TrainState, shapes: RowShapes) -> None:
-        batch = empty_answers(self.engine.policy, shapes)._replace(mixture=None)
+        batch = self._empty(shapes)._replace(mixture=None)
         self.reference.lower(state, self.layout.shapes(batch)).compile()
+
+    def _empty(self, shapes: RowShapes) -> Batch:
+        batch = empty_answers(self.engine.policy, shapes)
+        return batch if self.media is None else self.media.as_encoded(batch)
 
     def _compile_credit(self) -> None:
         count = sum(bucket.batch for bucket in self.engine.buckets[:1]) * self.hosts.count

@@ -17,11 +17,12 @@ from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.rewards.trajectory import Scores, Trajectory
+from turnwise_jax.rollout.features import Encoder
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import PromptBatch, empty_batch
 from turnwise_jax.rollout.rows import TrainRows, context_rows, sft_rows, train_rows
 from turnwise_jax.rollout.sampling import Sampling
-from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RowShapes, Shapes, shared
+from turnwise_jax.rollout.shapes import RowShapes, Shapes, row_buckets, shared
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
 from turnwise_jax.train.ahead import Ahead, Make
 from turnwise_jax.train.batches import Clock, Collected, as_batch, with_reference
@@ -70,9 +71,12 @@ def make_collector(
         )
         classes = TurnClasses(settings, config.policy.replies, policy.vocab)
         buckets = shared(rooms, *share)
-        make = rows_on_devices(partial(sft_rows, policy=policy, buckets=buckets), layout)
-        loader = run_loader(config, policy, data, iterations, hosts, make)
-        return SupervisedCollector(policy, loader, data.skipped, buckets, classes, hosts)
+        room = feature_bytes(config)
+        encoder = Encoder(policy, layout, room=room) if room else None
+        kept = encoder.kept if encoder else None
+        make = partial(sft_rows, policy=policy, buckets=buckets, kept=kept)
+        loader = run_loader(config, policy, data, iterations, hosts, rows_on_devices(make, layout))
+        return SupervisedCollector(policy, loader, data.skipped, buckets, classes, hosts, encoder)
     buckets = Shapes.for_dialogues(
         data.dialogues,
         data.grids,
@@ -181,7 +185,13 @@ def run_engine(
         desynchronised=fields.desynchronised,
         show_at=fields.show_at,
         keep_features=keep_features,
+        feature_bytes=feature_bytes(config),
     )
+
+
+def feature_bytes(config: ConfigDict) -> int:
+    """The host's memory for features of later epochs."""
+    return config.data.features_mb * 2**20
 
 
 def run_sampling(config: ConfigDict) -> Sampling:
@@ -234,7 +244,8 @@ class RolloutCollector:
         probs of other policies, and, sampled ahead, the next batch's rollouts.
         """
         clock = Clock()
-        examples, rollouts, lag, _ = self.sampler.take(state.params, iteration, clock)
+        sampled = self.sampler.take(state.params, iteration, clock)
+        examples, rollouts = sampled.examples, sampled.rollouts
         said = say(
             rollouts,
             examples,
@@ -258,12 +269,14 @@ class RolloutCollector:
         metrics["skipped_records"] = len(said.skipped)
         metrics["padding"] = room
         if self.ahead:
-            metrics["off_policy"] = lag * self.inner_epochs
+            metrics["off_policy"] = sampled.lag * self.inner_epochs
         groups = group_records(trajectories, said.dialogues, scores.turns, credit)
         clock.lap("report")
         judged = scores.stats.total
         asked = {"judge_cached": judged.cached, "judge_retried": judged.retried}
         prepared, timing = self.prepare is not None, clock.laps | asked | rollouts.use.timing()
+        if self.engine.encoder.kept.room:
+            timing["features_kept"] = float(sampled.kept)
         return Collected(batch, metrics, timing, groups, said.row_tokens, prepared)
 
     def position(self) -> dict[str, Any]:
@@ -366,31 +379,3 @@ def rows_on_devices(make: Make, layout: Layout) -> Make:
 def _per_row(advantage_BGK: np.ndarray) -> np.ndarray:
     """f32[N, K]."""
     return np.asarray(advantage_BGK, np.float32).reshape(-1, advantage_BGK.shape[-1])
-
-
-def row_buckets(
-    shapes: Shapes, count: int, *, shared: bool = False, lengths: Sequence[int] = ()
-) -> list[tuple[int, int]]:
-    """(T, A) for rows of these rollouts, the smallest first.
-
-    The largest has room for replies of the full length at every turn, each further one for half as
-    many sampled tokens; what is shown to the policy is the same in all. ``shared``: without the
-    context, except for its last token. ``lengths``: instead of halvings, the sampled tokens of
-    each, in rising order.
-
-    Raises:
-      InputError: a rollout may sample more tokens than the last of ``lengths``.
-    """
-    most = shapes.turns * shapes.new_tokens
-    shown = shapes.branch - most + (0 if shared else shapes.context)
-    if lengths and lengths[-1] < most:
-        raise InputError(
-            f"ends with {lengths[-1]}, a rollout may sample {most} tokens ({shapes.turns} turns of "
-            f"{shapes.new_tokens}); add {most}",
-            field="shapes.row_lengths",
-        )
-    sampled = sorted({min(length, most) for length in lengths})
-    if not lengths:
-        halved = [most >> halvings for halvings in range(count)]
-        sampled = [a for a in reversed(halved) if a >= shapes.turns] or [most]
-    return [(-(-(shown + a) // TURN_MULTIPLE) * TURN_MULTIPLE, a) for a in sampled]

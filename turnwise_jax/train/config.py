@@ -61,6 +61,9 @@ def _shared() -> dict[str, Any]:
             "keep_mb": 512,  # memory for decoded frames that later epochs need not decode again
             "cache_dir": "",  # the same on disk, for later runs and other processes too; "": none
             "cache_gb": 50.0,  # most 10^9 bytes there; what was used longest ago goes first
+            # Memory for features that later epochs need not encode again, where towers are not
+            # trained; 0: none. It should hold those of all data.
+            "features_mb": 0,
         },
         "shapes": {
             # Static shapes are measured from the data before the first step; this says how many.

@@ -26,7 +26,8 @@ CONFIG, REPORT, EXPORT, LOCK = "config.json", "report.json", "policy", ".lock"
 RESUMABLE = (
     *("run.dir", "run.checkpoint_every", "run.keep_checkpoints", "run.export"),
     *("policy.remat", "policy.logprob_chunk", "optimizer.accumulate", "shapes.shared_context"),
-    *("data.workers", "data.keep_mb", "data.cache_dir", "data.cache_gb", "replay.keep_mb"),
+    *("data.workers", "data.keep_mb", "data.features_mb", "data.cache_dir", "data.cache_gb"),
+    "replay.keep_mb",
     *("mesh.data", "mesh.fsdp", "mesh.tensor"),
     *("hosts.count", "hosts.index", "hosts.coordinator", "hosts.timeout"),
     *("judge.url", "judge.api_key_env", "judge.concurrency", "judge.timeout", "judge.retries"),

@@ -39,7 +39,7 @@ from turnwise_jax.train.mesh import Layout, make_mesh
 from turnwise_jax.train.optim import Optimizer, make_optimizer
 from turnwise_jax.train.padding import mean_padding
 from turnwise_jax.train.starvation import starvation
-from turnwise_jax.train.state import trained_names
+from turnwise_jax.train.state import towers_fixed, trained_names
 from turnwise_jax.train.validate import validate
 
 __all__ = ["CONFIG", "EXPORT", "REPORT", "build", "export", "train"]
@@ -185,7 +185,7 @@ def build(
       hosts: the processes that share the run.
 
     Raises:
-      InputError: less data than one batch.
+      InputError: less data than one batch, or features to keep that change.
     """
     batch_size = config.data.batch_size
     per_epoch = len(data.dialogues) // batch_size
@@ -193,6 +193,12 @@ def build(
         raise InputError(
             f"{len(data.dialogues)} usable records do not fill one batch of {batch_size}",
             file=config.data.path,
+        )
+    if config.data.features_mb and not towers_fixed(policy.params, config.policy.freeze):
+        raise InputError(
+            "features change where towers are trained: set it to 0, or freeze all towers "
+            "(policy.freeze)",
+            field="data.features_mb",
         )
     iterations = config.run.steps or config.run.epochs * per_epoch
     settings = algorithm_settings(config)

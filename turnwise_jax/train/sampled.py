@@ -13,6 +13,7 @@ import numpy as np
 from flax import nnx
 
 from turnwise_jax.data.pipeline import Example
+from turnwise_jax.rollout.features import SliceFeatures
 from turnwise_jax.rollout.prompts import PromptBatch
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
 from turnwise_jax.train.ahead import Ahead, Make
@@ -29,13 +30,14 @@ class Sampled(NamedTuple):
     """A batch of this process's rollouts.
 
     ``lag``: batches that were trained between sampling and taking it, 0 or 1. ``ended``: when
-    sampling did, on the clock of ``time.perf_counter``.
+    sampling did, on the clock of ``time.perf_counter``. ``kept``: features came from memory.
     """
 
     examples: list[Example]
     rollouts: Rollouts
     lag: int
     ended: float
+    kept: bool
 
 
 class Sampler:
@@ -82,9 +84,9 @@ class Sampler:
             rollouts = self._as_saved(prompts)
             if rollouts is not None:
                 if self._engine.keep_features:
-                    prompts = self._engine.encoded(params, prompts)
-                    rollouts = replace(rollouts, prompts=prompts)
-                sampled = Sampled(examples, rollouts, 1, time.perf_counter())
+                    shown = self._engine.encoded(params, prompts)
+                    rollouts = replace(rollouts, prompts=shown)
+                sampled = self._sampled(examples, prompts, rollouts, 1)
             else:
                 sampled = self._sample(params, examples, prompts, depth, batch, 0)
         clock.lap("rollout")
@@ -176,7 +178,15 @@ class Sampler:
             step=batch,
             depth=depth,
         )
-        return Sampled(examples, rollouts, lag, time.perf_counter())
+        return self._sampled(examples, prompts, rollouts, lag)
+
+    def _sampled(
+        self, examples: list[Example], prompts: PromptBatch, rollouts: Rollouts, lag: int
+    ) -> Sampled:
+        kept = isinstance(prompts.media, SliceFeatures)
+        if not kept:
+            self._engine.encoder.kept.note(examples, prompts.shapes, rollouts.prompts.media)
+        return Sampled(examples, rollouts, lag, time.perf_counter(), kept)
 
     def _as_saved(self, prompts: PromptBatch) -> Rollouts | None:
         """The rollouts of a checkpoint as answers to these prompts; None without any.
@@ -208,12 +218,18 @@ def common_bucket(
 ) -> tuple[PromptBatch, int]:
     """This process's prompts in the bucket that all processes use, and the turns to run.
 
-    ``prompts``: the examples in the smallest bucket that holds them.
+    With kept features if all processes have those of all their prompts, otherwise with frames and
+    sounds.
+
+    Args:
+      prompts: the examples in the smallest bucket that holds them.
     """
     room = engine.buckets.index(prompts.shapes)
-    rooms, depths = zip(*hosts.gather([room, prompts.depth]), strict=True)
-    if max(rooms) > room:
-        prompts = engine.prepare(examples, smallest=max(rooms))
+    held = engine.encoder.kept.holds(examples, prompts.shapes)
+    rooms, depths, all_held = zip(*hosts.gather([room, prompts.depth, held]), strict=True)
+    kept = all(all_held)
+    if max(rooms) > room or kept != isinstance(prompts.media, SliceFeatures):
+        prompts = engine.prepare(examples, smallest=max(rooms), kept=kept)
     return prompts, max(depths)
 
 

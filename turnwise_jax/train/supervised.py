@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from turnwise_jax.rollout.features import Encoder, SliceFeatures
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import media_batch
 from turnwise_jax.rollout.rows import TrainRows, sft_rows
@@ -32,31 +34,43 @@ class SupervisedCollector:
         buckets: Sequence[RowShapes],
         classes: TurnClasses,
         hosts: Hosts = ALONE,
+        encoder: Encoder | None = None,
     ):
+        """``encoder``: has the features of the updates, and keeps them; None: these encode."""
         self._policy, self._loader, self._skipped = policy, loader, skipped
         self._buckets, self._classes, self._hosts = buckets, classes, hosts
+        self._encoder = encoder
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
         began = time.perf_counter()
         examples, made = next(self._loader)
         waited = time.perf_counter() - began
-        room = self._buckets.index(made[2])
+        room, kept = self._buckets.index(made[2]), self._encoder.kept if self._encoder else None
+        held = kept is not None and kept.holds(examples, made[2])
         counts = [int(made[1].action_mask.sum()), int(made[1].valid.sum())]
         counts += self._classes.counts(examples)
-        told = self._hosts.gather([room, counts, self._skipped])
-        agreed = max(room for room, _, _ in told)
-        if agreed > room:
-            made = sft_rows(examples, self._policy, self._buckets[agreed:])
+        rooms, all_counts, skipped, all_held = zip(
+            *self._hosts.gather([room, counts, self._skipped, held]), strict=True
+        )
+        held = all(all_held)
+        if max(rooms) > room or held != isinstance(made[0], SliceFeatures):
+            buckets = self._buckets[max(rooms) :]
+            made = sft_rows(examples, self._policy, buckets, kept if held else None)
         media, rows, shapes = made
-        trained, tokens, *turns = np.sum([counts for _, counts, _ in told], axis=0).tolist()
+        timing = {"data_wait": waited}
+        if self._encoder is not None:
+            media = self._encoder(state.params, media)
+            self._encoder.kept.note(examples, shapes, media)
+            timing["features_kept"] = float(held)
+        trained, tokens, *turns = np.sum(all_counts, axis=0).tolist()
         weights = self._classes.weights(examples, turns, (shapes.batch, shapes.turns))
         batch = as_batch(media, rows, weights)
         metrics = {
             "trained_tokens": trained,
-            "skipped_records": len(set().union(*(skipped for _, _, skipped in told))),
+            "skipped_records": len(set().union(*skipped)),
             "padding": padding(batch, self._hosts),
         }
-        return Collected(batch, metrics, {"data_wait": waited}, [], tokens)
+        return Collected(batch, metrics, timing, [], tokens)
 
     def position(self) -> dict[str, Any]:
         return {"loader": self._loader.get_state(), "skipped": self._skipped}
@@ -78,11 +92,18 @@ class SupervisedCollector:
         batches = []
         for s in self._buckets:
             media = media_batch([], self._policy, s)[0]
+            if self._encoder is not None:
+                media = self._encoder.shapes(self._policy.params, media)
             rows = TrainRows.empty(s.batch, s.length, s.actions)
             batches.append(as_batch(media, rows, np.zeros((s.batch, s.turns), np.float32)))
         return batches
 
     def programs(self, state: TrainState) -> list[Callable[[], None]]:
-        """Nothing but the update is compiled; meanwhile the first batch is read."""
+        """Calls that compile what encodes, if not the update does; the first batch is read."""
         self._loader.start()
-        return []
+        if self._encoder is None:
+            return []
+        return [
+            partial(self._encoder.warm_up, state.params, media_batch([], self._policy, s)[0], s)
+            for s in self._buckets
+        ]

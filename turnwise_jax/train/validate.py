@@ -42,6 +42,7 @@ AT_LEAST = {
     "data.frames": 1,
     "data.workers": 0,
     "data.keep_mb": 0,
+    "data.features_mb": 0,
     "shapes.rollout_buckets": 1,
     "shapes.row_buckets": 1,
     "optimizer.warmup_steps": 0,

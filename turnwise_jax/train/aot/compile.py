@@ -16,6 +16,7 @@ from turnwise_jax.models.decoder import cast_kernels
 from turnwise_jax.models.params import named
 from turnwise_jax.rollout.decode import PENDING
 from turnwise_jax.rollout.desync import levels
+from turnwise_jax.rollout.prompts import empty_batch
 from turnwise_jax.rollout.shapes import Shapes
 from turnwise_jax.train.aot.chips import Chip
 from turnwise_jax.train.aot.plan import Plan
@@ -64,7 +65,11 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
     devices = plan.layout.mesh.size
     works = works_of(plan)
     state = plan.state
-    elsewhere = {"update": 0.0, "reference": _held((state.opt_state, state.trained))}
+    elsewhere = {
+        "update": 0.0,
+        "reference": _held((state.opt_state, state.trained)),
+        "encode_rows": _held((state.opt_state, state.reference)),
+    }
     rollouts = _held((state.opt_state, state.reference)) + _replaced_bytes(plan)
     moving = rollouts + _held(cast_kernels(state.params, plan.policy.dtype))
     for name, lowered in plan.lowerings():
@@ -119,13 +124,16 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
     if not plan.keeps_features:
         works["update"] += count(media, passes=passes)
         works["old_logprobs"] += count(media)
-    shown = plan.batch if plan.fresh is None else plan.fresh
-    seen = flops.media_use(policy.config, shown.media)
+    if plan.encodes_rows:
+        works["encode_rows"] = count(media)
     if plan.fresh is not None:
-        ((_, own),) = flops.rows_use(shown)
-        works["reference"] = count(own) + count(seen)
+        ((_, own),) = flops.rows_use(plan.fresh)
+        works["reference"] = count(own)
+        if not plan.keeps_features:
+            works["reference"] += count(flops.media_use(policy.config, plan.fresh.media))
     if isinstance(plan.rooms, Shapes):
-        works |= _rollout_works(plan, plan.rooms, count, seen)
+        shown = flops.media_use(policy.config, empty_batch(policy, plan.rooms).media)
+        works |= _rollout_works(plan, plan.rooms, count, shown)
     return works
 
 

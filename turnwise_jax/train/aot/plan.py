@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from turnwise_jax.models import MODELS
 from turnwise_jax.models import io as checkpoints
 from turnwise_jax.models.lora import Lora, is_adapter
 from turnwise_jax.models.params import named, replaced
-from turnwise_jax.rollout.decode import encode
+from turnwise_jax.rollout.features import Encoder
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import empty_batch, media_batch
 from turnwise_jax.rollout.rows import TrainRows, context_rows
@@ -31,11 +30,12 @@ from turnwise_jax.rollout.shapes import (
     TURN_MULTIPLE,
     RowShapes,
     Shapes,
+    row_buckets,
     shared,
 )
 from turnwise_jax.train.answer_setup import answer_buckets, answer_rooms, grids_of, row_rooms
 from turnwise_jax.train.answers import asked_forms, empty_answers
-from turnwise_jax.train.collect import as_batch, row_buckets, run_engine, with_reference
+from turnwise_jax.train.collect import as_batch, run_engine, with_reference
 from turnwise_jax.train.compiled import Update
 from turnwise_jax.train.data import read_data
 from turnwise_jax.train.forward import make_reference_step
@@ -110,8 +110,8 @@ class Plan:
         return cls(config, layout, policy, rooms, state, batch, update, fresh)
 
     def lowerings(self) -> Iterator[tuple[str, jax.stages.Lowered]]:
-        """The programs of one iteration by name: ``encode``, ``begin``, ``turn``, ``reference``,
-        ``update``; without a barrier those of ``DesyncLoop`` instead of ``turn``."""
+        """The programs of one iteration by name: ``encode``, ``begin``, ``turn``, ``encode_rows``,
+        ``reference``, ``update``; without a barrier those of ``DesyncLoop`` instead of ``turn``."""
         if isinstance(self.rooms, Shapes):
             engine = run_engine(self.config, self.policy, self.rooms, self.layout)
             yield from engine.lowerings(
@@ -119,26 +119,36 @@ class Plan:
                 empty_batch(self.policy, self.rooms),
                 group_size=self.config.rollout.group_size,
             )
+        if self.encodes_rows and self.batch.media is not None:
+            yield "encode_rows", self._encoder.lower(self.state.params, self.batch.media)
         if self.fresh is not None and self.state.reference is not None:
             step = make_reference_step(self.update.forward, self.layout.rows)
-            yield "reference", step.lower(self.state, self.layout.shapes(self.fresh))
-        for name, lower in self.update.lowerings(self.state, self._updated()).items():
+            yield "reference", step.lower(self.state, self.layout.shapes(self._taken(self.fresh)))
+        for name, lower in self.update.lowerings(self.state, self._taken(self.batch)).items():
             yield name, lower()
 
     @property
     def keeps_features(self) -> bool:
-        """Whether the update finds frames and sounds as the rollouts have encoded them."""
-        streams = isinstance(self.rooms, Shapes) and self.fresh is None
-        return streams and towers_fixed(self.policy.params, self.config.policy.freeze)
+        """Whether the update finds frames and sounds encoded already."""
+        fixed = towers_fixed(self.policy.params, self.config.policy.freeze)
+        supervised = isinstance(self.rooms, RowShapes)
+        return fixed and (not supervised or self.config.data.features_mb > 0)
 
-    def _updated(self) -> Batch:
-        """The batch as the update takes it."""
-        media = self.batch.media
-        if media is None or not self.keeps_features:
-            return self.batch
-        encode_ = partial(encode, graphdef=self.policy.graphdef)
-        media = jax.eval_shape(encode_, self.policy.params, self.layout.split_shapes(media))
-        return self.batch._replace(media=media)
+    @property
+    def encodes_rows(self) -> bool:
+        """Whether that is done for the update's rows apart from the rollouts'."""
+        supervised = isinstance(self.rooms, RowShapes)
+        return self.keeps_features and (supervised or self.fresh is not None)
+
+    @property
+    def _encoder(self) -> Encoder:
+        return Encoder(self.policy, self.layout)
+
+    def _taken(self, batch: Batch) -> Batch:
+        """A batch as the update and the reference take it."""
+        if not self.keeps_features:
+            return batch
+        return batch._replace(media=self._encoder.shapes(self.policy.params, batch.media))
 
 
 def planned_policy(config: ConfigDict) -> Policy:
@@ -304,7 +314,9 @@ def planned_answers(config: ConfigDict, policy: Policy, layout: Layout) -> tuple
         rows = row_rooms(_assumed_rooms(config, policy, distinct), count, 1)
         return empty_answers(policy, shared(rows, layout.row_parts, 0, 1)[-1])
 
-    return batch(prompts, fresh)._replace(mixture=None), batch(prompts + replayed, fresh + replayed)
+    distinct = prompts + replayed
+    alone = distinct if towers_fixed(policy.params, config.policy.freeze) else prompts
+    return batch(alone, fresh)._replace(mixture=None), batch(distinct, fresh + replayed)
 
 
 def _up(number: int, multiple: int) -> int:

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RolloutNeed, Shapes
+from turnwise_jax.rollout.shapes import TURN_MULTIPLE, RolloutNeed, Shapes, row_buckets
 from turnwise_jax.train.buckets.data import ROWS, Records
 from turnwise_jax.train.buckets.options import Advice, Lengths, Option, advise
-from turnwise_jax.train.collect import row_buckets
 from turnwise_jax.train.metrics import GROUPS, read_jsonl
 
 
