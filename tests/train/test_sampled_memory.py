@@ -10,6 +10,7 @@ import pytest
 import toy
 from test_sharing import together
 
+from turnwise_jax.rollout.features import KeptFeatures
 from turnwise_jax.rollout.stream import Rollouts
 from turnwise_jax.train.batches import Clock
 from turnwise_jax.train.sampled import Sampler
@@ -20,6 +21,7 @@ class Prompts(NamedTuple):
 
     ids: tuple[str, ...]
     shapes: str = "bucket"
+    media: None = None
     depth: int = 2
     turn_mask: np.ndarray = np.ones((4, 2), bool)
     time: np.ndarray = np.zeros((4, 2), np.float32)
@@ -51,6 +53,7 @@ class Says:
 
     buckets = ("bucket",)
     keep_features = False
+    encoder = SimpleNamespace(kept=KeptFeatures(0, 0))
     policy = SimpleNamespace(vocab=SimpleNamespace(im_end=7))
 
     def __init__(self):

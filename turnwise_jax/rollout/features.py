@@ -96,7 +96,8 @@ class KeptFeatures:
     def holds(self, examples: Sequence[Example], shapes: Shapes | RowShapes) -> bool:
         """Whether :meth:`batch` has the features of all examples, from now on."""
         self._settle()
-        return bool(shapes.slices or shapes.sounds) and self._found(examples, shapes) is not None
+        found = self._found(examples, shapes)
+        return found is not None and bool(shapes.slices or shapes.sounds)
 
     def batch(
         self, examples: Sequence[Example], shapes: Shapes | RowShapes
