@@ -261,8 +261,8 @@ def executed(work: Work, batch: Batch) -> float:
     trains = trained_names(FROZEN, adapted=False)
     count = partial(flops.work, work.policy.config, work.policy.params)
     total = count(flops.media_use(work.policy.config, batch.media))
-    for length, use in flops.rows_use(batch):
-        total += count(use, passes=flops.update_passes(trains, REMAT, length))
+    for use in flops.rows_use(batch):
+        total += count(use, passes=flops.update_passes(trains, REMAT))
     return total.flops
 
 

@@ -65,7 +65,7 @@ def test_a_gradient(remat):
     def loss(trained, rest):
         return jnp.sum(jnp.sin(forward(nnx.merge_state(trained, rest))))
 
-    passes = update_passes(trains, remat, LENGTH)
+    passes = update_passes(trains, remat)
     # The log-prob kernel makes the logits once more than a plain product does.
     plain = passes._replace(
         projections=lambda path: passes.projections(path) - (path[:2] == ("text", "head"))

@@ -3,7 +3,8 @@
 XLA's counter takes the body of a loop once, and the layers, micro-batches and query blocks of this
 project are loops. So the work is counted here: every projection is a kernel ``[.., I, O]`` applied
 at a number of positions (2 operations per entry and position), every attention 4 operations per
-query-key pair and channel. A multiplication with masked entries counts: it is executed.
+query-key pair and channel. A multiplication with masked entries counts where it is executed:
+attention leaves out most keys that come after their queries (``kernels/attention.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from turnwise_jax.kernels.attention import QUERY_BLOCK
+from turnwise_jax.kernels.attention import causal_pairs
 from turnwise_jax.models.lora import is_adapter
 from turnwise_jax.models.params import Path, named
 
@@ -85,16 +86,17 @@ def media_use(config: Any, media: Any) -> Use:
     return use
 
 
-def rows_use(batch: Any) -> list[tuple[int, Use]]:
-    """(tokens of a row, use) of a batch's rows and, if they share any, of their contexts."""
+def rows_use(batch: Any) -> list[Use]:
+    """Of a batch's rows and, before them, of the contexts that they share, if any."""
     rows, length = batch.tokens_NT.shape
     actions = batch.action_pos_NA.shape[1]
+    own = causal_pairs(length)
     if batch.context is None:
-        return [(length, Use(rows * length, rows * length**2, rows * actions))]
+        return [Use(rows * length, rows * own, rows * actions)]
     contexts, shared = batch.context.tokens.shape
     return [
-        (shared, Use(contexts * shared, contexts * shared**2)),
-        (length, Use(rows * length, rows * length * (shared + length), rows * actions)),
+        Use(contexts * shared, contexts * causal_pairs(shared)),
+        Use(rows * length, rows * (length * shared + own), rows * actions),
     ]
 
 
@@ -125,13 +127,12 @@ def work(config: Any, params: Any, use: Use, *, passes: Passes = ONCE, itemsize:
     return total
 
 
-def update_passes(trains: Callable[[Path], bool], remat: str, length: int) -> Passes:
+def update_passes(trains: Callable[[Path], bool], remat: str) -> Passes:
     """Passes of a gradient step, in which the decoder is differentiated.
 
     Args:
       trains: whether a parameter is trained.
       remat: one of ``REMAT``.
-      length: tokens of a row; longer ones attend in blocks that are recomputed once more.
     """
     again = 1.0 if remat == "full" else 0.0
 
@@ -143,9 +144,10 @@ def update_passes(trains: Callable[[Path], bool], remat: str, length: int) -> Pa
             return 2.0 + again + own
         return 2.0 + again + own if own else 1.0
 
-    recomputed = (remat != "none") + (length > QUERY_BLOCK)
+    # Two products forwards, five backwards: scores again, slopes of weights, queries, keys, values.
+    attention = 3.5 + (remat != "none")
     tower = trains(("vision", "patch", "kernel"))
-    return Passes(projections, 3.0 + recomputed, 3.0 + (remat != "none") if tower else 1.0)
+    return Passes(projections, attention, attention if tower else 1.0)
 
 
 def optimizer_bytes(params: Mapping[Path, Any], trains: Callable[[Path], bool]) -> float:

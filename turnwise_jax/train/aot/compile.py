@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from turnwise_jax.kernels.attention import causal_pairs
 from turnwise_jax.models import flops
 from turnwise_jax.models.decoder import cast_kernels
 from turnwise_jax.models.params import named
@@ -110,10 +111,9 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
     media = flops.media_use(policy.config, plan.batch.media)
     count = partial(flops.work, policy.config, policy.params, itemsize=itemsize)
 
-    text = flops.rows_use(plan.batch)
+    passes = flops.update_passes(trained, config.policy.remat)
     step, once = flops.Work(), flops.Work()
-    for length, use in text:
-        passes = flops.update_passes(trained, config.policy.remat, length)
+    for use in flops.rows_use(plan.batch):
         step, once = step + count(use, passes=passes), once + count(use)
     parts = config.optimizer.accumulate
     optimizer = flops.optimizer_bytes(named(policy.params), trained)
@@ -127,7 +127,7 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
     if plan.encodes_rows:
         works["encode_rows"] = count(media)
     if plan.fresh is not None:
-        ((_, own),) = flops.rows_use(plan.fresh)
+        (own,) = flops.rows_use(plan.fresh)
         works["reference"] = count(own)
         if not plan.keeps_features:
             works["reference"] += count(flops.media_use(policy.config, plan.fresh.media))
@@ -152,14 +152,15 @@ def _rollout_works(plan: Plan, room: Shapes, count: Any, media: flops.Use) -> di
             return flops.Work(other_bytes=2.0 * cached * slots)
 
         some, rows = prompts * lanes, prompts * members
-        prefill = flops.Use(tokens=some * shown, pairs=some * shown * (seen + shown), heads=some)
+        pairs = shown * seen + causal_pairs(shown)
+        prefill = flops.Use(tokens=some * shown, pairs=some * pairs, heads=some)
         token = flops.Use(tokens=rows, pairs=rows * (seen + 1), heads=rows)
         showing = (count(prefill) + reads(lanes)).times(members // lanes)
         return showing + (count(token) + reads(members)).times(room.new_tokens - 1)
 
     works = {
         "encode": count(media),
-        "begin": count(flops.Use(tokens=prompts * room.context, pairs=prompts * room.context**2)),
+        "begin": count(flops.Use(prompts * room.context, prompts * causal_pairs(room.context))),
     }
     members = rows // prompts
     if not plan.config.rollout.desynchronised:
