@@ -162,6 +162,22 @@ def test_scores_are_neither_kept_nor_made_for_keys_behind_a_part(monkeypatch):
     assert attention.causal_pairs(7) == 49  # too few queries to tell apart
 
 
+def test_wide_blocks_have_more_queries_and_the_same_values(monkeypatch):
+    for name, value in (("QUERY_BLOCK", 2), ("WIDE_BLOCK", 6)):
+        monkeypatch.setattr(attention, name, value)
+    rng = np.random.default_rng(2)
+    query = jnp.asarray(rng.normal(size=(B, 12, N, G, C)), jnp.float32)
+    runs = as_runs(runs_of(rng, (2, 7, False), (B, 12, True)))
+    found = {}
+    for wide, block in ((False, 2), (True, 6)):
+        traced = jax.make_jaxpr(lambda q, wide=wide: attend(q, runs, wide=wide))(query)
+        products = [eqn.outvars[0].aval.shape for eqn, _ in equations(traced)
+                    if eqn.primitive.name == "dot_general"]  # fmt: skip
+        assert {shape[2] for shape in products} == {block * G, block * G * B // 2}
+        found[wide] = attend(query, runs, wide=wide)
+    np.testing.assert_allclose(found[True], found[False], atol=1e-6)
+
+
 def test_a_shared_run_has_the_gradients_of_its_copies(blocks):
     """Keys of a context get the sum over the rows that share it, whatever the block."""
     rng = np.random.default_rng(1)

@@ -46,6 +46,13 @@ def test_each_platform_has_its_kernel_and_else_none(monkeypatch):
     assert attention.kernel_for("gpu", *shapes(64)) is None
 
 
+def test_plain_attention_has_wide_blocks_where_processors_are_no_cpus(monkeypatch):
+    monkeypatch.setattr(attention, "attend", lambda query, runs, wide: wide)
+    for platform, wide in {"cpu": False, "gpu": True, "tpu": True}.items():
+        monkeypatch.setattr(attention, "_platform", lambda mesh, platform=platform: platform)
+        assert attention.plain_values(*shapes(72)) is wide
+
+
 @pytest.mark.parametrize("contexts", [4, 2])
 def test_over_a_mesh_it_is_the_same_attention(monkeypatch, on_gpu, contexts):
     """Contexts that do not come apart over the devices are attended to plainly."""

@@ -24,6 +24,7 @@ from jax import Array
 
 MASKED = -1e30  # finite, so that a query without a visible key stays finite
 QUERY_BLOCK = 64  # queries that attend at a time; few scores stay in a CPU's cache
+WIDE_BLOCK = 512  # the same for processors that need large products
 PARTS, PART_BLOCKS = 4, 4  # most lengths that a causal run is cut to, and least blocks between them
 KeysValues = tuple[Array, Array, Array]  # a run without ``causal``
 
@@ -68,13 +69,21 @@ class _Part(NamedTuple):
     seen: int
 
 
-def attend(query: Array, runs: Sequence[Run]) -> Array:
+class _Form(NamedTuple):
+    """What is static: which runs are causal, and whether blocks are wide."""
+
+    causal: tuple[bool, ...]
+    wide: bool
+
+
+def attend(query: Array, runs: Sequence[Run], *, wide: bool = False) -> Array:
     """Attention with one float32 softmax over all runs of keys, scaled by ``C ** -0.5``.
 
     Args:
       query: ``[B, T, N, G, C]``, N key-value heads of G query heads each, not yet scaled.
       runs: at least one. A query that sees no key of any run gets some finite value, and its
         gradients are 0.
+      wide: larger blocks, as suits TPUs and GPUs.
 
     Returns:
       ``[B, T, N, G, C]`` in the query's dtype. Queries attend in blocks, forwards and backwards, so
@@ -85,13 +94,14 @@ def attend(query: Array, runs: Sequence[Run]) -> Array:
     """
     _check(query, runs)
     query = query * jnp.asarray(query.shape[-1] ** -0.5, query.dtype)
-    causal = tuple(run.causal for run in runs)
-    return _attend(causal, query, [(run.key, run.value, run.valid) for run in runs])
+    form = _Form(tuple(run.causal for run in runs), wide)
+    return _attend(form, query, [(run.key, run.value, run.valid) for run in runs])
 
 
 def causal_pairs(length: int) -> int:
-    """Query-key pairs that so many queries are multiplied with of a causal run of as many keys."""
-    size, parts = _blocks(length)
+    """Query-key pairs that so many queries are multiplied with of a causal run of as many keys,
+    in blocks that are not wide."""
+    size, parts = _blocks(length, QUERY_BLOCK)
     return sum((part.last - part.first) * size * part.seen for part in parts)
 
 
@@ -109,9 +119,9 @@ def _check(query: Array, runs: Sequence[Run]) -> None:
             )
 
 
-def _blocks(length: int) -> tuple[int, list[_Part]]:
-    """Queries of a block, and the blocks in parts."""
-    count = max(length // QUERY_BLOCK, 1)
+def _blocks(length: int, most: int) -> tuple[int, list[_Part]]:
+    """Queries of a block, less than twice ``most``, and the blocks in parts."""
+    count = max(length // most, 1)
     size = -(-length // count)
     count = -(-length // size)
     each = max(-(-count // PARTS), PART_BLOCKS)
@@ -141,16 +151,14 @@ def _seen(causal: Sequence[bool], arrays: Sequence[KeysValues], part: _Part) -> 
     ]
 
 
-def _forward(
-    causal: tuple[bool, ...], query: Array, arrays: list[KeysValues]
-) -> tuple[Array, Array]:
+def _forward(form: _Form, query: Array, arrays: list[KeysValues]) -> tuple[Array, Array]:
     """Output ``[B, T, N, G, C]`` and log-sum-exp, float32 ``[B, T, N, G, 1]``."""
-    size, parts = _blocks(query.shape[1])
+    size, parts = _blocks(query.shape[1], WIDE_BLOCK if form.wide else QUERY_BLOCK)
     split = _split(query, size)
     index = jnp.arange(split.shape[0] * size).reshape(-1, size)
     found = []
     for part in parts:
-        block = functools.partial(_attend_block, runs=_seen(causal, arrays, part))
+        block = functools.partial(_attend_block, runs=_seen(form.causal, arrays, part))
         own = slice(part.first, part.last)
         found.append(jax.lax.map(lambda x, block=block: block(*x), (split[own], index[own])))
     mixed, norm = zip(*found, strict=True)
@@ -158,27 +166,27 @@ def _forward(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(causal: tuple[bool, ...], query: Array, arrays: list[KeysValues]) -> Array:
-    return _forward(causal, query, arrays)[0]
+def _attend(form: _Form, query: Array, arrays: list[KeysValues]) -> Array:
+    return _forward(form, query, arrays)[0]
 
 
-def _attend_and_keep(causal: tuple[bool, ...], query: Array, arrays: list[KeysValues]) -> Any:
-    mixed, norm = _forward(causal, query, arrays)
+def _attend_and_keep(form: _Form, query: Array, arrays: list[KeysValues]) -> Any:
+    mixed, norm = _forward(form, query, arrays)
     return mixed, (query, arrays, mixed, norm)
 
 
-def _gradients(causal: tuple[bool, ...], kept: Any, slope: Array) -> Any:
+def _gradients(form: _Form, kept: Any, slope: Array) -> Any:
     query, arrays, mixed, norm = kept
-    size, parts = _blocks(query.shape[1])
+    size, parts = _blocks(query.shape[1], WIDE_BLOCK if form.wide else QUERY_BLOCK)
     slope = slope.astype(query.dtype)
     along = jnp.sum(slope.astype(jnp.float32) * mixed, axis=-1, keepdims=True)
     split = [_split(x, size) for x in (query, slope, norm, along)]
     split.append(jnp.arange(split[0].shape[0] * size).reshape(-1, size))
     shapes = [(*key.shape[:2], key.shape[3], key.shape[2]) for key, _, _ in arrays]
-    sums = [(jnp.zeros(shape), jnp.zeros(shape)) for shape in shapes]
+    sums = [(jnp.zeros(shape, jnp.float32),) * 2 for shape in shapes]
     found = []
     for part in parts:
-        runs = _seen(causal, arrays, part)
+        runs = _seen(form.causal, arrays, part)
 
         def block(sums: Any, inputs: Any, runs: list[Run] = runs) -> Any:
             own, more = _block_gradients(runs, *inputs)

@@ -28,13 +28,13 @@ def mixed_values(query: Array, runs: Sequence[Run]) -> Array:
     mesh = current_mesh()
     tiled = kernel_for(_platform(mesh), query, runs)
     if tiled is None:
-        return attend(query, runs)
+        return plain_values(query, runs)
     if mesh is None or mesh.size == 1:
         return tiled(query, runs)
     parts, heads = mesh.shape["data"] * mesh.shape["fsdp"], mesh.shape["tensor"]
     rows = [query.shape[0], *(run.key.shape[0] for run in runs)]
     if any(count % parts for count in rows) or query.shape[2] % heads:
-        return attend(query, runs)
+        return plain_values(query, runs)
     causal = [run.causal for run in runs]
 
     def own(query: Array, arrays: list[tuple[Array, Array, Array]]) -> Array:
@@ -47,6 +47,11 @@ def mixed_values(query: Array, runs: Sequence[Run]) -> Array:
         out_specs=QUERY,
         check_vma=False,  # the kernel does not say how its results vary
     )(query, [(run.key, run.value, run.valid) for run in runs])
+
+
+def plain_values(query: Array, runs: Sequence[Run]) -> Array:
+    """``kernels.attention.attend`` in blocks as they suit the platform."""
+    return attend(query, runs, wide=_platform(current_mesh()) != "cpu")
 
 
 def _platform(mesh: Mesh | None) -> str:

@@ -19,6 +19,7 @@ from flax import nnx
 from turnwise_jax.data.hints import plain_id
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.models.media import Media, MediaInput
+from turnwise_jax.models.sharding import traced_on
 from turnwise_jax.rollout.decode import encode
 from turnwise_jax.rollout.placement import Placement
 from turnwise_jax.rollout.policy import Policy
@@ -172,7 +173,8 @@ class Encoder:
         self.kept = KeptFeatures(room, policy.config.sound_tokens)
         self._placement = placement
         self._encode = jax.jit(
-            partial(encode, graphdef=policy.graphdef), out_shardings=placement.whole
+            partial(traced_on(placement.mesh, encode), graphdef=policy.graphdef),
+            out_shardings=placement.whole,
         )
         self._join = jax.jit(_joined, out_shardings=placement.whole)
 

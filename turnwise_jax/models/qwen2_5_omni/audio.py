@@ -17,7 +17,8 @@ import numpy as np
 from flax import nnx
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.kernels.attention import Run, attend
+from turnwise_jax.kernels.attention import Run
+from turnwise_jax.models.attention import plain_values
 from turnwise_jax.models.layers import Build, Embedding, LayerNorm, Linear, scan_layers
 from turnwise_jax.models.qwen2_5_omni.config import AudioConfig
 
@@ -109,7 +110,7 @@ class Block(nnx.Module):
             part(y).reshape(*x.shape[:2], heads, -1) for part in (self.q, self.k, self.v)
         )
         key, value = jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2)
-        mixed = attend(query[:, :, :, None], [Run(key, value, valid)])
+        mixed = plain_values(query[:, :, :, None], [Run(key, value, valid)])
         x = x + self.out(mixed.reshape(x.shape))
         return x + self.fc2(jax.nn.gelu(self.fc1(self.norm2(x)), approximate=False))
 

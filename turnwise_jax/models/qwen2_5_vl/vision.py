@@ -20,7 +20,8 @@ import numpy as np
 from flax import nnx
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.kernels.attention import Run, attend
+from turnwise_jax.kernels.attention import Run
+from turnwise_jax.models.attention import plain_values
 from turnwise_jax.models.layers import Build, Linear, RMSNorm, SwiGLU, scan_layers
 from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.patches import Slice, check_slices, normalise, refuse_sound, slice_count
@@ -229,7 +230,7 @@ def _attend_slots(
     batch = slices * windows if windowed else slices
     query, key, value = (x.reshape(batch, -1, heads, width) for x in (query, key, value))
     runs = [Run(jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2), valid.reshape(batch, -1))]
-    return attend(query[:, :, :, None], runs).reshape(slices, windows, slots, heads, width)
+    return plain_values(query[:, :, :, None], runs).reshape(slices, windows, slots, heads, width)
 
 
 class Merger(nnx.Module):

@@ -16,7 +16,8 @@ import numpy as np
 from flax import nnx
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.kernels.attention import Run, attend
+from turnwise_jax.kernels.attention import Run
+from turnwise_jax.models.attention import plain_values
 from turnwise_jax.models.layers import Build, Embedding, LayerNorm, Linear, scan_layers
 from turnwise_jax.models.media import MediaInput
 from turnwise_jax.models.patches import Slice, check_slices, normalise, refuse_sound, slice_count
@@ -170,7 +171,7 @@ class Block(nnx.Module):
         query, key, value = (qkv[:, :, i] for i in range(3))
         query, key = rotate(query, table), rotate(key, table)
         key, value = jnp.swapaxes(key, 1, 2), jnp.swapaxes(value, 1, 2)
-        mixed = attend(query[:, :, :, None], [Run(key, value, valid)])
+        mixed = plain_values(query[:, :, :, None], [Run(key, value, valid)])
         x = x + self.proj(mixed.reshape(x.shape))
         return x + self.mlp(self.norm2(x))
 
