@@ -148,8 +148,18 @@ def test_features_of_towers_that_are_trained_are_refused(place, tmp_path):
     for config in (rl(place, tmp_path / "rl"), sft(place, tmp_path / "sft")):
         config.policy.freeze = ()
         config.data.features_mb = 1
-        with pytest.raises(InputError, match="freeze all towers") as caught:
-            run.train(config)
+        assert_refused(config, r"or freeze all \(policy.freeze\)")
+    adapted = circling(place, tmp_path / "adapted")
+    adapted.policy.freeze = ("vision",)  # which says nothing of adapters
+    adapted.policy.lora.update(rank=2, targets=r"(text|vision)/.*")
+    assert_refused(adapted, r"or adapt none \(policy.lora.targets\)")
+
+
+def assert_refused(config: ConfigDict, how: str) -> None:
+    """By a run, and by what plans it."""
+    for refuse in (run.train, lambda config: Plan.of(config, toy.layout())):
+        with pytest.raises(InputError, match=how) as caught:
+            refuse(config)
         assert caught.value.field == "data.features_mb"
 
 

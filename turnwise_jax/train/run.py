@@ -110,6 +110,17 @@ def _train(config: ConfigDict, directory: Path, hosts: Hosts) -> bool:
     return finished
 
 
+def check_features(config: ConfigDict, params: nnx.State) -> None:
+    """Refuse to keep the features of towers that are trained."""
+    if not config.data.features_mb or towers_fixed(params, config.policy.freeze):
+        return
+    adapted = config.policy.lora["rank"] > 0
+    how = "adapt none (policy.lora.targets)" if adapted else "freeze all (policy.freeze)"
+    raise InputError(
+        f"features change where towers are trained: set it to 0, or {how}", field="data.features_mb"
+    )
+
+
 def load_policy(
     config: ConfigDict, shardings: Callable[[nnx.State, Any], nnx.State] | None = None
 ) -> Policy:
@@ -194,12 +205,7 @@ def build(
             f"{len(data.dialogues)} usable records do not fill one batch of {batch_size}",
             file=config.data.path,
         )
-    if config.data.features_mb and not towers_fixed(policy.params, config.policy.freeze):
-        raise InputError(
-            "features change where towers are trained: set it to 0, or freeze all towers "
-            "(policy.freeze)",
-            field="data.features_mb",
-        )
+    check_features(config, policy.params)
     iterations = config.run.steps or config.run.epochs * per_epoch
     settings = algorithm_settings(config)
     optimizer = make_optimizer(config.optimizer, iterations * config.optimizer.inner_epochs)

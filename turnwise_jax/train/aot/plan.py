@@ -43,6 +43,7 @@ from turnwise_jax.train.hosts import ALONE
 from turnwise_jax.train.mesh import Layout
 from turnwise_jax.train.optim import make_optimizer
 from turnwise_jax.train.run import (
+    check_features,
     keeps_reference,
     samples_ahead,
     step_arguments,
@@ -88,6 +89,7 @@ class Plan:
           InputError: a model, file or mesh that cannot be used.
         """
         policy = planned_policy(config)
+        check_features(config, policy.params)
         (rooms,) = shared((planned_rooms(config, policy),), layout.row_parts, 0, 1)
         reference = keeps_reference(config)
         optimizer = make_optimizer(config.optimizer, config.run.steps or 1)
