@@ -64,25 +64,25 @@ def prefix_scores(
     num_windows = jnp.maximum(jnp.sum(marks.window), 1)
     worth_W = hide(weights.quality / (as_float(top_score) * num_windows), marks.window)
     decay_W = worth_W * shrink_rate(windows.start, windows.end, as_float(omega))
-    # Masks stay out of the loop: a skipped window never starts, a silent turn comes before every
-    # window, and what does not count has no verdict.
-    start_W = jnp.where(marks.window, windows.start, jnp.inf)
-    moment_K = jnp.where(marks.replied, turns.time, -jnp.inf)
+    # Masks stay out of the loop: NaN is in no window and has no verdict.
+    start_W = hide(windows.start, marks.window)
+    end_W = jnp.where(marks.window, windows.end, jnp.nan)
+    moment_K = hide(turns.time, marks.replied)
+    reply_K = jnp.where(marks.replied, turns.time, jnp.nan)
     verdict_K = jnp.where(marks.judged, turns.repetitive, jnp.nan)
     fixed_K = _fixed_penalty(turns, marks, weights)
 
     def retain(carry: tuple[Array, ...], k: Array) -> tuple[tuple[Array, ...], Array]:
-        height_W, score, repetitive, judged = carry
-        moment, quality_W, verdict = moment_K[k], turns.quality[k], verdict_K[k]
-        scored_W = (start_W <= moment) & (moment <= windows.end) & jnp.isfinite(quality_W)
-        rise_W = hide(quality_W - height_W, scored_W)
-        gain_W = rise_W * (worth_W - decay_W * hide(moment - start_W, scored_W))
-        score += jnp.sum(gain_W) - fixed_K[k]
+        before_W, score, repetitive, judged = carry
+        quality_W, verdict = turns.quality[k], verdict_K[k]
+        scored_W = (start_W <= reply_K[k]) & (reply_K[k] <= end_W) & jnp.isfinite(quality_W)
+        height_W = jnp.where(scored_W, quality_W, before_W)
+        left_W = worth_W - decay_W * (moment_K[k] - start_W)
+        score += jnp.sum((height_W - before_W) * left_W) - fixed_K[k]
         has_verdict = ~jnp.isnan(verdict)
         repetitive += hide(verdict, has_verdict)
         judged += has_verdict
         total = score - weights.repetition * ratio(repetitive, judged)
-        height_W = jnp.where(scored_W, quality_W, height_W)
         return (height_W, score, repetitive, judged), total
 
     silent_W = jnp.full_like(worth_W, start_score)
