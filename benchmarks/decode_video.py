@@ -68,6 +68,7 @@ def make_video(path: Path, frames: int, *, size: tuple[int, int] = (1280, 720)) 
     with av.open(str(path), "w") as out:
         stream = out.add_stream("libx264", rate=RATE, options={"g": str(KEY_FRAMES)})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.thread_type = "FRAME"  # PyAV's default cuts pictures into slices, few files have any
         for number in range(frames):
             if number % RATE == 0:
                 coarse = rng.integers(40, 216, (height // 16, width // 16, 3), np.uint8)
