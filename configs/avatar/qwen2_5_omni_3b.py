@@ -11,7 +11,8 @@ command: configs/avatar/curriculum.py. From the paper: 32 frames, 4 fresh and 4 
 each prompt, tiers of 25, 35 and 40 %, moving averages of 20. From its code where the paper gives no
 value: LoRA of rank 8 and alpha 32, learning rate 5e-7, 5 % warm-up, temperature 1, top-k 50, 2,048
 new tokens, 50,176 pixels a frame, KL weight 0.1, buffer of 10,000 samples. Not from it: adapters on
-the text decoder alone, 30 seconds of sound assumed for ``turnwise compile``.
+the text decoder alone, 30 seconds of sound assumed for ``turnwise compile``. Warm-up is given in
+updates: 50, which is 5 % of 1,000; for another number of them set optimizer.warmup_steps.
 Hardware: v5e:2x2 (4 chips) with --config.mesh.fsdp=4, 3.7 of 15.75 GiB a chip as compiled ahead of
 time (docs/compile.md). Not timed on a TPU.
 Expected: not measured.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rollout_checks import NEW_TOKENS
 
-from turnwise_jax.rollout.decode import Rule, begin, encode, take_turn
+from turnwise_jax.rollout.decode import Rule, State, TurnOutput, _close, begin, encode, take_turn
 from turnwise_jax.rollout.prompts import prompt_batch
 from turnwise_jax.rollout.sampling import Sampling
 
@@ -85,6 +85,17 @@ def test_rows_without_a_turn_keep_their_cache_untouched(steps):
     for name in ("k", "v"):
         before, after = (getattr(state.cache, name)[:, idle] for state in states[1:3])
         np.testing.assert_array_equal(after, before)
+
+
+def test_rows_without_a_turn_keep_all_that_waits():
+    """Row 1 has two tokens waiting from the turn before and none in this one."""
+    both = np.array([2, 2], np.int32)
+    before = State(None, np.array([[5, 9], [6, 9]], np.int32), both, np.array([7, 8]), None, 1)
+    said = TurnOutput(np.array([[9, 0], [0, 0]]), None, np.array([1, 0]), np.array([False, False]))
+    after = _close(before, None, said, np.array([12, 10]), np.array([True, False]), 9)
+    np.testing.assert_array_equal(after.pending, [[9, 9], [6, 9]])
+    np.testing.assert_array_equal(after.pending_length, [1, 2])
+    np.testing.assert_array_equal(after.position, [12, 8])
 
 
 def test_finished_rows_write_nothing_while_others_speak(steps):

@@ -37,6 +37,11 @@ class Run(NamedTuple):
 
     ``valid``: bool ``[b, S]``, keys that may be seen at all. ``causal``: these are the queries' own
     keys, and query t sees keys 0..t; otherwise every query sees all of them.
+
+    Keys and values must be finite everywhere, also where ``valid`` is False: what is not seen gets
+    weight 0, and 0 times NaN is NaN. Hiding them would write all keys and values once more for
+    every decoded token, which takes a CPU longer than the attention itself. A cache meets this: it
+    begins as zeros and holds what a model has written.
     """
 
     key: Array

@@ -267,7 +267,9 @@ def _close(
     return State(
         cache=cache,
         pending=jnp.where(active[:, None], pending, state.pending),
-        pending_length=1 + output.truncated.astype(jnp.int32),
+        pending_length=jnp.where(
+            active, 1 + output.truncated.astype(jnp.int32), state.pending_length
+        ),
         position=jnp.where(active, position + output.length - 1, state.position),
         key=state.key,
         turn=state.turn + 1,

@@ -1,8 +1,12 @@
 """When a prompt is shown with its hint.
 
 AVATAR adds a hint where a prompt stays hard and the policy has stopped exploring it: low moving
-average reward and low KL (section "Buffer Update and Hinting"). Its code has a second trigger, a
-streak of rollouts that earned nothing.
+average reward and low KL (section "Buffer Update and Hinting"). The paper's KL is that of the
+target policy from the behaviour policy, ``D_KL(pi_theta || pi_beta)``. Here, as in its published
+code, it is that of the sampling policy from the frozen reference, the mean over sampled tokens of
+``logp - ref_logp``: of fresh answers, which the target policy itself has sampled, the paper's would
+be 0 always and low for every prompt. The code has a second trigger, a streak of rollouts that
+earned nothing.
 """
 
 from __future__ import annotations
