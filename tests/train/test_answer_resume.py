@@ -78,6 +78,18 @@ def test_the_run_is_one_worth_killing(avatar_run):
     assert any(name.endswith("+hint") for name in names)
 
 
+def test_fault_11_the_spread_of_fresh_rewards_is_logged(avatar_run):
+    answers = [g for g in read_jsonl(avatar_run / GROUPS) if not g["replayed"]]
+    for line in read_jsonl(avatar_run / METRICS):
+        rewards: dict[str, list[float]] = {}
+        for answer in answers:
+            if answer["step"] == line["step"]:
+                rewards.setdefault(answer["group"], []).append(answer["reward"])
+        spreads = [np.std(own, ddof=1) for own in rewards.values()]
+        assert line["group_std"] == pytest.approx(np.mean(spreads))
+    assert any(line["group_std"] > 0 for line in read_jsonl(avatar_run / METRICS))
+
+
 @pytest.mark.parametrize("step", range(1, STEPS))
 def test_taken_up_from_any_checkpoint_it_ends_the_same(step, asking, avatar_run, tmp_path):
     cut_back(avatar_run, step, tmp_path / "run")

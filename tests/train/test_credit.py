@@ -17,7 +17,7 @@ from turnwise_jax.rewards.judges import RuleJudge
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_trajectories
 from turnwise_jax.rollout.shapes import row_buckets
 from turnwise_jax.train.credit import assign_credit, empty_scores
-from turnwise_jax.train.report import group_records, reward_metrics
+from turnwise_jax.train.report import group_records, group_std, reward_metrics
 
 B, G, K = 2, 3, 3
 TIMES = (2.0, 4.0, 6.0)
@@ -185,8 +185,20 @@ def test_report_by_hand():
     assert metrics["reward"] == pytest.approx(float(given.terms.reward.mean()))
     assert metrics["pauc"] == pytest.approx(100 * float(given.terms.quality.mean()))
     assert metrics["advantage_max"] == pytest.approx(float(np.abs(given.advantages).max()))
+    spread = given.terms.reward.std(axis=1, ddof=1)
+    assert spread.min() > 0
+    assert metrics["group_std"] == pytest.approx(float(spread.mean()))
     assert metrics["alpha"] == 1.0
     assert (metrics["judge_asked"], metrics["judge_failed"]) == (stats.total.asked, 0)
+
+
+def test_fault_11_spread_of_groups_by_hand():
+    """Deviations 1 and 3; a missing reward is left out of its group, a group of one of the mean."""
+    nan = np.nan
+    assert group_std(np.array([[1.0, 2.0, 3.0], [0.0, 3.0, 6.0]])) == 2.0
+    assert group_std(np.array([[nan, 1.0, 3.0], [5.0, nan, np.inf]])) == np.sqrt(2.0)
+    assert group_std(np.array([[2.0, 2.0], [2.0, 2.0]])) == 0.0
+    assert group_std(np.array([[1.0], [2.0]])) is None
 
 
 def test_signal_share_counts_groups_and_turns_with_spread():
@@ -213,6 +225,7 @@ def test_report_without_a_single_reward():
     given, turns, stats = credit(all_speak, spoil=overflow(*range(B * G)), weights=HUGE)
     metrics = reward_metrics(rollouts(), turns, given, stats)
     assert metrics["reward"] is None
+    assert metrics["group_std"] is None
     assert metrics["invalid_rewards"] == B * G
     assert metrics["signal"] == 0.0
     np.testing.assert_array_equal(given.advantages, 0.0)

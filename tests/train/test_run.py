@@ -24,8 +24,9 @@ from turnwise_jax.train.metrics import BOARD, GROUPS, METRICS, TIMING, read_json
 
 # What a run is watched by, and why each is there: see the README.
 RL_METRICS = {
-    "reward", "pauc", "repetition", "out_of_window", "shared_prefix", "non_silent", "reply_tokens",
-    "truncated", "signal", "signal_turns", "signal_by_turn", "advantage_max", "invalid_rewards",
+    "reward", "group_std", "pauc", "repetition", "out_of_window", "shared_prefix",
+    "non_silent", "reply_tokens", "truncated", "signal", "signal_turns", "signal_by_turn",
+    "advantage_max", "invalid_rewards",
     "judge_asked", "judge_failed", "alpha", "skipped_records", "loss", "grad_norm",
     "learning_rate", "skipped_updates", "ratio", "ratio_off_one_max", "clip_fraction", "logp",
     "sampler_gap", "sampler_gap_max", "padding",
@@ -104,6 +105,38 @@ def test_alpha_and_learning_rate_follow_their_schedules(rl_run):
     lines = read_jsonl(rl_run / METRICS)
     assert [line["alpha"] for line in lines] == [0, 1, 1, 1, 1, 1]  # ceil(0.1 x 6) = 1
     assert [line["learning_rate"] for line in lines] == pytest.approx([1e-3] * 6)
+
+
+def test_a_refused_update_is_no_step_of_the_warm_up(place, tmp_path, monkeypatch):
+    """Neither of alpha's nor of the rate's; sampled ahead, and taken up behind the refusal."""
+    real = collect.RolloutCollector.__call__
+
+    def spoil(self, state, iteration):
+        collected = real(self, state, iteration)
+        if iteration == 1:
+            spoiled = np.full_like(collected.batch.advantage_NK, np.nan)
+            collected.batch = collected.batch._replace(advantage_NK=spoiled)
+        return collected
+
+    def config(name: str):
+        made = rl(place, tmp_path / name)
+        made.rollout.ahead, made.algorithm.alpha_warmup, made.run.export = 1, 1.0, False
+        made.optimizer.update(learning_rate=6e-4, warmup_steps=6)
+        return made
+
+    monkeypatch.setattr(collect.RolloutCollector, "__call__", spoil)
+    whole, _ = run.train(config("whole"))
+    lines = read_jsonl(whole / METRICS)
+    completed = np.array([0, 1, 1, 2, 3, 4])
+    assert [line["skipped_updates"] for line in lines] == [0, 1, 1, 1, 1, 1]
+    assert [line["alpha"] for line in lines] == pytest.approx(completed / 6)
+    assert [line["learning_rate"] for line in lines] == pytest.approx(1e-4 * (completed + 1))
+    crash_before(monkeypatch, collect.RolloutCollector, 3)
+    with pytest.raises(Crash):
+        run.train(config("crashed"))
+    crash_before(monkeypatch, collect.RolloutCollector, None)
+    again, _ = run.train(config("crashed"))
+    assert (again / METRICS).read_bytes() == (whole / METRICS).read_bytes()
 
 
 def test_groups_hold_every_rollout_with_its_credit(rl_run, place):

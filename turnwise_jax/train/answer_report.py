@@ -13,6 +13,7 @@ from turnwise_jax.rewards.judges import JudgeStats
 from turnwise_jax.rewards.qa import AnswerTerms
 from turnwise_jax.rollout.replay import Sample
 from turnwise_jax.train.answer_credit import Mixed
+from turnwise_jax.train.report import group_std
 from turnwise_jax.train.sharing import Said
 
 
@@ -23,7 +24,8 @@ def answer_metrics(
 
     ``zero_signal``: share of the batch's prompts whose fresh samples all have advantage 0, as in
     plain GRPO; ``zero_signal_mixed``: share of all prompts in the batch, replayed ones too, of
-    which no sample has any. ``replay_age``: batches since the replayed samples were fresh.
+    which no sample has any. ``group_std``: of the fresh rewards, see :func:`report.group_std`.
+    ``replay_age``: batches since the replayed samples were fresh.
     """
     lengths = said.length[..., 0]
     moved = defaultdict(bool)
@@ -33,6 +35,7 @@ def answer_metrics(
     ages = [batch.fresh[0].step - sample.step for sample in batch.drawn]
     return {
         "reward": _mean(reward_BG),
+        "group_std": group_std(reward_BG),
         **{name: _mean(value) for name, value in terms._asdict().items()},
         "reply_tokens": float(lengths.mean()),
         "truncated": float(said.truncated.mean()),

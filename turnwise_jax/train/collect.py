@@ -8,6 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -62,8 +63,7 @@ def make_collector(
     share = (layout.own_row_parts, hosts.index, hosts.count)
     if config.algorithm.name == "sft":
         rooms = RowShapes.for_dialogues(
-            data.dialogues,
-            data.grids,
+            *data.every,
             policy,
             batch_size=batch_size,
             buckets=config.shapes.row_buckets,
@@ -261,7 +261,7 @@ class RolloutCollector:
         clock.lap("rows")
         self.sampler.begin(state.params, iteration + 1, clock)
         trajectories, scores = self._judge(said, clock)
-        credit = self.credit(scores, step=iteration * self.inner_epochs)
+        credit = self.credit(scores, step=self._completed(state, iteration))
         advantage_BGK = credit.advantages[self.hosts.index :: self.hosts.count]
         batch = batch._replace(advantage_NK=_per_row(advantage_BGK))
         clock.lap("credit")
@@ -340,6 +340,14 @@ class RolloutCollector:
             clock.lap("rollout")
         clock.laps["judge_wait"] = waited
         return trajectories, scores
+
+    def _completed(self, state: TrainState, iteration: int) -> int:
+        """Updates made before this iteration, refused ones not counted.
+
+        The count waits for the update before, which credit, computed on the same device, does
+        anyway.
+        """
+        return iteration * self.inner_epochs - int(jax.device_get(state.skipped))
 
     def _rows(self, rollouts: Rollouts, needed: tuple[int, int]) -> Batch:
         """Rollouts as rows of the smallest room that holds them, without credit."""

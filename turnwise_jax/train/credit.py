@@ -101,7 +101,8 @@ def assign_credit(
       turns, windows: stacked over N, as ``rewards.score_trajectories`` returns them.
       algorithm, settings: a method of ``ALGORITHMS`` and its checked settings.
       weights, omega: of eq. 1 and PAUC.
-      step, total_steps: completed and scheduled optimizer updates, for alpha's warm-up.
+      step, total_steps: completed and scheduled optimizer updates, for alpha's warm-up; an update
+        that was refused is not completed.
     """
     credit = _assign(
         turns,

@@ -22,8 +22,9 @@ def reward_metrics(
 
     ``signal``: share of groups in which any advantage is not zero; ``signal_turns``: share of
     (group, turn) pairs; ``signal_by_turn``: the latter per turn index. With no signal the loss and
-    its gradient are zero, which is the first thing to look at when training stands still. Terms
-    have the names that the kind of reward gives them; the quality of windows is ``pauc``.
+    its gradient are zero, which is the first thing to look at when training stands still.
+    ``group_std``: see :func:`group_std`. Terms have the names that the kind of reward gives them;
+    the quality of windows is ``pauc``.
     """
     mask_NK, replied_NK = np.asarray(turns.mask), np.asarray(turns.replied)
     decisions, replies = mask_NK.sum(), (replied_NK & mask_NK).sum()
@@ -39,6 +40,7 @@ def reward_metrics(
         scaled["pauc"] = None if quality is None else 100.0 * quality
     return {
         "reward": terms.pop("reward"),
+        "group_std": group_std(credit.terms.reward),
         **scaled,
         **terms,
         "non_silent": replies / max(decisions, 1),
@@ -56,6 +58,17 @@ def reward_metrics(
         "judge_failed": stats.total.failed,
         **{name: float(value) for name, value in credit.schedule.items()},
     }
+
+
+def group_std(reward_BG: np.ndarray) -> float | None:
+    """Mean over groups of the sample standard deviation of a group's rewards.
+
+    Rewards that are not finite are left out, and so are groups with fewer than two others; None if
+    no group is left.
+    """
+    valid = [row[np.isfinite(row)] for row in np.asarray(reward_BG, np.float64)]
+    spreads = [row.std(ddof=1) for row in valid if row.size > 1]
+    return float(np.mean(spreads)) if spreads else None
 
 
 def group_records(
