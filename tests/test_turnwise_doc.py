@@ -21,7 +21,7 @@ from turnwise_jax.eval.config import eval_config
 from turnwise_jax.rewards.streaming import STREAMING_REWARDS
 from turnwise_jax.study.analyze_dynamics import LAST, SORTS
 from turnwise_jax.study.plots import WINDOW
-from turnwise_jax.train.config import rl_config
+from turnwise_jax.train.config import rl_config, sft_config
 from turnwise_jax.train.validate import check_fields, flatten
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,7 +65,8 @@ def test_what_is_analyzed_and_evaluated_is_trained_before():
 
 
 def test_fields_that_the_page_names_exist():
-    fields = {*flatten(rl_config().to_dict()), *flatten(eval_config("ovo_timing").to_dict())}
+    kinds = (rl_config(), sft_config(), eval_config("ovo_timing"))
+    fields = {name for config in kinds for name in flatten(config.to_dict())}
     sections = {name.split(".")[0] for name in fields}
     named = {
         name for name in re.findall(r"`(\w+\.\w+)(?:=\w+)?`", DOC) if name.split(".")[0] in sections

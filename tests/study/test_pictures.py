@@ -133,7 +133,11 @@ def test_supervised_curves_and_missing_values(tmp_path):
     lines = [{"step": 0, "loss": 2.0}, {"step": 1, "loss": None}, {"step": 2, "loss": 1.0}]
     figure = plot_curves({"SFT": lines}, tmp_path / "c.png", panels=SFT_PANELS)
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), [0, 2])
+    assert len(figure.axes) == 1
     assert "credit warm-up" not in words(figure)
+    lines = [line | ({"held_out_loss": 1.5} if line["step"] else {}) for line in lines]
+    figure = plot_curves({"SFT": lines}, tmp_path / "c.png", panels=SFT_PANELS)
+    np.testing.assert_array_equal(figure.axes[1].lines[0].get_xdata(), [1, 2])
 
 
 def test_trailing_means_leave_out_missing_values():

@@ -241,18 +241,18 @@ def test_classes_of_a_batch_and_their_weights(place):
     classes = TurnClasses(settings, "plain", vocab)
     silent = [Turn((), "", 2.0, SILENCE), Turn((), "", 4.0, SILENCE)]
     spoken = [Turn((), "", 2.0, "A ring."), silent[1]]
-    examples = [SimpleNamespace(dialogue=Dialogue("d", tuple(t))) for t in (silent, spoken)]
-    assert classes.counts(examples) == [3, 1]
+    dialogues = [Dialogue("d", tuple(turns)) for turns in (silent, spoken)]
+    assert classes.counts(dialogues) == [3, 1]
     low, high = 1 / 1.75, 1.0  # 1 / E
-    weights = classes.weights(examples, [3, 1], (3, 4))
+    weights = classes.weights(dialogues, [3, 1], (3, 4))
     scale = 2 / (low + high)
     expected = np.zeros((3, 4))
     expected[0, :2] = expected[1, 1] = low * scale
     expected[1, 0] = high * scale
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
     off = TurnClasses(SimpleNamespace(balance="none", decision_token=0), "plain", vocab)
-    assert off.counts(examples) == [0, 0]
-    np.testing.assert_array_equal(off.weights(examples, [0, 0], (3, 4)), 0.0)
+    assert off.counts(dialogues) == [0, 0]
+    np.testing.assert_array_equal(off.weights(dialogues, [0, 0], (3, 4)), 0.0)
 
 
 def test_a_token_that_both_classes_share_decides_nothing(place):

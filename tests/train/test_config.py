@@ -131,6 +131,19 @@ def test_sft_makes_one_update_per_batch():
         validate(config)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("data.held_out", 1.0), ("data.held_out", -0.1), ("run.validate_every", 0)],
+)
+def test_impossible_share_to_hold_out_is_refused(field, value):
+    config = ready(sft_config())
+    section, name = field.split(".")
+    config[section][name] = value
+    with pytest.raises(InputError) as error:
+        validate(config)
+    assert error.value.field == field
+
+
 class Spy:
     """A config that remembers which of its fields were read one by one."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import grain
@@ -23,7 +24,7 @@ from turnwise_jax.data.load import check_on_bad_record
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.errors import InputError
 
-__all__ = ["Example", "Grid", "Loader", "load_example", "make_loader", "probe_grids"]
+__all__ = ["Example", "Grid", "Loader", "load_example", "make_loader", "probe_grids", "read_once"]
 
 
 class Loader:
@@ -195,6 +196,31 @@ def make_loader(
     if start_state is not None:
         loader.set_state(start_state)
     return loader
+
+
+def read_once(
+    dialogues: Sequence[Dialogue],
+    spec: FrameSpec,
+    *,
+    sound: SoundSpec | None = None,
+    workers: int = 0,
+    ahead: int = 1,
+    cache: FrameCache | None = None,
+) -> Iterator[Example | InputError]:
+    """Every dialogue's example in order, or why there is none.
+
+    Args:
+      spec, sound, cache: see ``load_example``.
+      workers: threads that read while the caller computes; 0 reads when asked.
+      ahead: examples that they may be ahead.
+    """
+    if not dialogues:
+        return
+    read = grain.MapDataset.range(len(dialogues)).map(_Reader(dialogues, spec, sound, 0, cache))
+    buffer = max(workers, ahead) if workers else 0
+    options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=buffer)
+    with closing(iter(read.to_iter_dataset(options))) as records:
+        yield from records
 
 
 class _Reader:

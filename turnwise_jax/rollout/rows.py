@@ -182,6 +182,12 @@ def sft_rows(
     return media, rows, shapes
 
 
+def blank_rows(policy: Policy, shapes: RowShapes) -> tuple[Any, TrainRows]:
+    """Media and rows of this bucket without a dialogue."""
+    rows = TrainRows.empty(shapes.batch, shapes.length, shapes.actions)
+    return media_batch([], policy, shapes)[0], rows
+
+
 def _write_given(
     rows: TrainRows, n: int, row: Row, policy: Policy, shapes: RowShapes, first: First
 ) -> None:

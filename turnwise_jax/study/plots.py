@@ -48,7 +48,10 @@ RL_PANELS = (
     Panel("non_silent", "Non-silent decisions, %", 100.0),
     Panel("signal", "Groups with a learning signal, %", 100.0),
 )
-SFT_PANELS = (Panel("loss", "Cross-entropy of the reply tokens"),)
+SFT_PANELS = (
+    Panel("loss", "Cross-entropy of the reply tokens"),
+    Panel("held_out_loss", "The same of held-out records"),
+)
 
 
 class Band(NamedTuple):

@@ -191,6 +191,8 @@ def sft_config() -> ConfigDict:
     config["algorithm"] = {"name": "sft", **_settings("sft")}
     config["data"]["source"] = "mmduet2_sft"
     config["data"]["shuffle"] = True
+    config["data"]["held_out"] = 0.0  # share of the records kept from training, for their loss
+    config["run"]["validate_every"] = 100  # updates between two of it, beside the one at the end
     config["optimizer"]["learning_rate"] = 1e-5
     return ConfigDict(config).lock()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from ml_collections import ConfigDict
@@ -20,12 +21,20 @@ from turnwise_jax.rollout.policy import Policy
 class Data:
     """A run's records: the usable ones with their vision grids, and a line about each other one.
 
+    ``held_out``: usable ones that are not trained on, in the order of the data, and theirs.
     ``skipped`` grows as unusable media are met while training.
     """
 
     dialogues: list[Dialogue]
     grids: list[list[Grid]]
     skipped: list[str]
+    held_out: list[Dialogue] = field(default_factory=list)
+    held_out_grids: list[list[Grid]] = field(default_factory=list)
+
+    @property
+    def every(self) -> tuple[list[Dialogue], list[list[Grid]]]:
+        """All usable records, those that are trained on first, and their grids."""
+        return [*self.dialogues, *self.held_out], [*self.grids, *self.held_out_grids]
 
 
 def read_data(config: ConfigDict, policy: Policy) -> Data:
@@ -33,7 +42,7 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
 
     Raises:
       InputError: a file that cannot be read; under ``on_bad_record="raise"``, also a bad record or
-        a medium that cannot be opened.
+        a medium that cannot be opened; a share to hold out that leaves either part empty.
     """
     fields = config.data
     dialogues, skipped = load_dialogues(
@@ -48,18 +57,46 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
     if "replies" in config.policy:
         dialogues = [restyled(dialogue, config.policy.replies) for dialogue in dialogues]
     data = Data([], [], skipped)
+    share = fields.held_out if "held_out" in fields else 0.0
     with ProgressBar("reading headers", len(dialogues)) as bar:
         for dialogue in dialogues:
             try:
                 check_turns(dialogue, config.algorithm.name)
-                data.grids.append(probe_grids(dialogue, policy.spec))
-                data.dialogues.append(dialogue)
+                grids = probe_grids(dialogue, policy.spec)
             except InputError as error:
                 if fields.on_bad_record == "raise":
                     raise
                 skipped.append(str(error))
+            else:
+                held = is_held_out(dialogue.id, share)
+                (data.held_out if held else data.dialogues).append(dialogue)
+                (data.held_out_grids if held else data.grids).append(grids)
             bar.update()
+    if share:
+        _check_parts(data, share)
     return data
+
+
+def is_held_out(name: str, share: float) -> bool:
+    """Whether a record of this name is among the share that is kept from training.
+
+    The name alone decides, by 64 bits of its SHA-256 as a number below 1: neither order, other
+    records, seed nor the number of processes move a record to the other part. Of many records the
+    part is about the share, of few it may be far from it.
+    """
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def _check_parts(data: Data, share: float) -> None:
+    total = len(data.dialogues) + len(data.held_out)
+    if total and not (data.dialogues and data.held_out):
+        part = "none" if data.dialogues else "all"
+        way = "raise" if data.dialogues else "lower"
+        raise InputError(
+            f"{share:g} holds out {part} of {total} usable records; {way} it, or set it to 0",
+            field="data.held_out",
+        )
 
 
 def check_turns(dialogue: Dialogue, algorithm: str) -> None:

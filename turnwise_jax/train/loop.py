@@ -14,6 +14,7 @@ import numpy as np
 from turnwise_jax.errors import InputError
 from turnwise_jax.train.checkpoint import Checkpointer, abstract
 from turnwise_jax.train.compiled import Update, compile_all
+from turnwise_jax.train.held_out import HeldOut
 from turnwise_jax.train.hosts import ALONE, Hosts
 from turnwise_jax.train.metrics import (
     COMPILES,
@@ -81,6 +82,7 @@ class Run:
     checkpoint_every: int
     keep_checkpoints: int
     hosts: Hosts = field(default=ALONE)
+    held_out: HeldOut | None = None
 
 
 def fit(run: Run) -> tuple[TrainState, bool]:
@@ -97,7 +99,8 @@ def fit(run: Run) -> tuple[TrainState, bool]:
         state, done = resume(run, saved)
         if done < run.iterations:
             updates = run.update.programs(state, run.collect.shapes())
-            compile_all([*run.collect.programs(state), *updates])
+            looks = run.held_out.programs(state) if run.held_out else []
+            compile_all([*run.collect.programs(state), *updates, *looks])
             if run.hosts.main:
                 append_jsonl(run.directory / COMPILES, [{"step": done, **compiles.summary()}])
         if run.hosts.any(stop.requested) or done == run.iterations:  # nothing new to save
@@ -113,7 +116,10 @@ def fit(run: Run) -> tuple[TrainState, bool]:
                 state, metrics = run.update(state, collected.batch, prepared=collected.prepared)
                 reporter.end(collected, metrics)
                 del collected  # its arrays may be on the devices, where the next batch is to go
-                done, stopping = done + 1, run.hosts.any(stop.requested)
+                done += 1
+                if run.held_out and run.held_out.due(done):
+                    reporter.add(*run.held_out(state, reporter.note))
+                stopping = run.hosts.any(stop.requested)
                 if stopping or done == run.iterations or done % run.checkpoint_every == 0:
                     reporter.flush()
                     positions = run.hosts.gather(run.collect.position())

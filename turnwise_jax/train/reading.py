@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from turnwise_jax.algorithms.sft import class_weights
-from turnwise_jax.data.pipeline import Example
+from turnwise_jax.data.records import Dialogue
 from turnwise_jax.data.reply_styles import normalised, style_of
 from turnwise_jax.data.tokens import Vocab
 from turnwise_jax.errors import InputError
@@ -79,30 +79,30 @@ class TurnClasses:
                 field="algorithm.decision_token",
             )
 
-    def counts(self, examples: Sequence[Example]) -> list[int]:
+    def counts(self, dialogues: Sequence[Dialogue]) -> list[int]:
         """Turns of silence and of speech."""
         if not self._balanced:
             return [0, 0]
-        classes = [spoken for example in examples for spoken in self._spoken(example)]
+        classes = [spoken for dialogue in dialogues for spoken in self._spoken(dialogue)]
         return [classes.count(False), classes.count(True)]
 
     def weights(
-        self, examples: Sequence[Example], counts: Sequence[int], shape: tuple[int, int]
+        self, dialogues: Sequence[Dialogue], counts: Sequence[int], shape: tuple[int, int]
     ) -> np.ndarray:
         """f32 ``[N, K]``: the weight of each turn's class.
 
         Args:
-          examples: at most N.
+          dialogues: at most N.
           counts: of the whole batch.
         """
         out = np.zeros(shape, np.float32)
         if self._balanced:
             per_class = class_weights(counts, self._settings.beta)
-            for n, example in enumerate(examples):
-                own = per_class[np.asarray(self._spoken(example), int)]
+            for n, dialogue in enumerate(dialogues):
+                own = per_class[np.asarray(self._spoken(dialogue), int)]
                 out[n, : len(own)] = own
         return out
 
-    def _spoken(self, example: Example) -> list[bool]:
-        replies = [turn.reply or "" for turn in example.dialogue.turns]
+    def _spoken(self, dialogue: Dialogue) -> list[bool]:
+        replies = [turn.reply or "" for turn in dialogue.turns]
         return [self._style.read(reply).visible is not None for reply in replies]

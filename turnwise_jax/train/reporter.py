@@ -81,6 +81,16 @@ class Reporter:
         if before:
             self._write(before, self._began)
 
+    def add(self, numbers: dict[str, Any], timing: dict[str, float | None]) -> None:
+        """More about the step that ended last."""
+        if self._waiting:
+            self._waiting.known.update(numbers)
+            self._waiting.timing.update(timing)
+
+    def note(self, text: str) -> None:
+        """Shown beside the progress bar until a step is written."""
+        self._bar.update(0, text)
+
     def flush(self) -> None:
         """Wait for the newest step and write it to disk."""
         if self._waiting:

@@ -33,6 +33,7 @@ from turnwise_jax.train.directory import (
     write_report,
 )
 from turnwise_jax.train.forward import Forward
+from turnwise_jax.train.held_out import make_held_out
 from turnwise_jax.train.hosts import ALONE, Hosts, joined
 from turnwise_jax.train.loop import Collector, Run, fit
 from turnwise_jax.train.mesh import Layout, make_mesh
@@ -40,6 +41,7 @@ from turnwise_jax.train.optim import Optimizer, make_optimizer
 from turnwise_jax.train.padding import mean_padding
 from turnwise_jax.train.starvation import starvation
 from turnwise_jax.train.state import towers_fixed, trained_names
+from turnwise_jax.train.supervised import SupervisedCollector
 from turnwise_jax.train.validate import validate
 
 __all__ = ["CONFIG", "EXPORT", "REPORT", "build", "export", "train"]
@@ -104,6 +106,8 @@ def _train(config: ConfigDict, directory: Path, hosts: Hosts) -> bool:
             "starvation": fed.share,
             "padding": mean_padding(directory),
         }
+        if data.held_out:
+            report["held_out_records"] = len(data.held_out)
         if hosts.main:
             write_report(directory, report)
         hosts.wait()
@@ -237,6 +241,11 @@ def build(
         collect = make_collector(
             config, policy, data, algorithm, settings, iterations, layout, hosts, update.prepare
         )
+    held_out = None
+    if isinstance(collect, SupervisedCollector):
+        held_out = make_held_out(
+            config, policy, data, collect, arguments, iterations, layout, hosts
+        )
     return Run(
         directory=directory,
         state=state,
@@ -246,6 +255,7 @@ def build(
         checkpoint_every=config.run.checkpoint_every,
         keep_checkpoints=config.run.keep_checkpoints,
         hosts=hosts,
+        held_out=held_out,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from turnwise_jax.rollout.features import Encoder, SliceFeatures
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.prompts import media_batch
-from turnwise_jax.rollout.rows import TrainRows, sft_rows
+from turnwise_jax.rollout.rows import blank_rows, sft_rows
 from turnwise_jax.rollout.shapes import RowShapes
 from turnwise_jax.train.ahead import Ahead
 from turnwise_jax.train.batches import Collected, as_batch
@@ -24,7 +24,12 @@ from turnwise_jax.train.state import Batch, TrainState
 
 
 class SupervisedCollector:
-    """Dialogues with given replies as rows, which the loader makes by ``sft_rows``."""
+    """Dialogues with given replies as rows, which the loader makes by ``sft_rows``.
+
+    Attributes:
+      buckets: of rows, the smallest first.
+      classes: what decisions weigh.
+    """
 
     def __init__(
         self,
@@ -38,23 +43,24 @@ class SupervisedCollector:
     ):
         """``encoder``: has the features of the updates, and keeps them; None: these encode."""
         self._policy, self._loader, self._skipped = policy, loader, skipped
-        self._buckets, self._classes, self._hosts = buckets, classes, hosts
+        self.buckets, self.classes, self._hosts = buckets, classes, hosts
         self._encoder = encoder
 
     def __call__(self, state: TrainState, iteration: int) -> Collected:
         began = time.perf_counter()
         examples, made = next(self._loader)
         waited = time.perf_counter() - began
-        room, kept = self._buckets.index(made[2]), self._encoder.kept if self._encoder else None
+        room, kept = self.buckets.index(made[2]), self._encoder.kept if self._encoder else None
         held = kept is not None and kept.holds(examples, made[2])
         counts = [int(made[1].action_mask.sum()), int(made[1].valid.sum())]
-        counts += self._classes.counts(examples)
+        dialogues = [example.dialogue for example in examples]
+        counts += self.classes.counts(dialogues)
         rooms, all_counts, skipped, all_held = zip(
             *self._hosts.gather([room, counts, self._skipped, held]), strict=True
         )
         held = all(all_held)
         if max(rooms) > room or held != isinstance(made[0], SliceFeatures):
-            buckets = self._buckets[max(rooms) :]
+            buckets = self.buckets[max(rooms) :]
             made = sft_rows(examples, self._policy, buckets, kept if held else None)
         media, rows, shapes = made
         timing = {"data_wait": waited}
@@ -63,7 +69,7 @@ class SupervisedCollector:
             self._encoder.kept.note(examples, shapes, media)
             timing["features_kept"] = float(held)
         trained, tokens, *turns = np.sum(all_counts, axis=0).tolist()
-        weights = self._classes.weights(examples, turns, (shapes.batch, shapes.turns))
+        weights = self.classes.weights(dialogues, turns, (shapes.batch, shapes.turns))
         batch = as_batch(media, rows, weights)
         metrics = {
             "trained_tokens": trained,
@@ -90,11 +96,10 @@ class SupervisedCollector:
     def shapes(self) -> list[Batch]:
         """One empty batch per bucket, for compiling ahead of the first step."""
         batches = []
-        for s in self._buckets:
-            media = media_batch([], self._policy, s)[0]
+        for s in self.buckets:
+            media, rows = blank_rows(self._policy, s)
             if self._encoder is not None:
                 media = self._encoder.shapes(self._policy.params, media)
-            rows = TrainRows.empty(s.batch, s.length, s.actions)
             batches.append(as_batch(media, rows, np.zeros((s.batch, s.turns), np.float32)))
         return batches
 
@@ -105,5 +110,5 @@ class SupervisedCollector:
             return []
         return [
             partial(self._encoder.warm_up, state.params, media_batch([], self._policy, s)[0], s)
-            for s in self._buckets
+            for s in self.buckets
         ]

@@ -35,10 +35,12 @@ AT_LEAST = {
     "run.epochs": 1,
     "run.checkpoint_every": 1,
     "run.keep_checkpoints": 1,
+    "run.validate_every": 1,
     "policy.logprob_chunk": 1,
     "policy.lora.rank": 0,
     "data.batch_size": 1,
     "data.limit": 0,
+    "data.held_out": 0,
     "data.frames": 1,
     "data.workers": 0,
     "data.keep_mb": 0,
@@ -97,7 +99,7 @@ ABOVE_ZERO = (
     *("rollout.temperature", "rollout.top_p", "replay.temperature", "reward.tolerance"),
 )
 AT_MOST_ONE = ("rollout.top_p", "rollout.ahead", "rollout.show_at", "reward.omega")
-BELOW_ONE = ("optimizer.b1", "optimizer.b2")
+BELOW_ONE = ("data.held_out", "optimizer.b1", "optimizer.b2")
 MAX_SEED = 2**32 - 1
 
 

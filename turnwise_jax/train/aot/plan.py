@@ -224,8 +224,7 @@ def planned_rooms(config: ConfigDict, policy: Policy) -> Shapes | RowShapes:
         return answer_buckets(config, policy, asked, grids_of(asked, data), 1)[-1]
     if supervised:
         return RowShapes.for_dialogues(
-            data.dialogues,
-            data.grids,
+            *data.every,
             policy,
             batch_size=size,
             lengths=config.shapes.row_lengths,

@@ -37,7 +37,8 @@ class Records:
     """A run's records in every form in which they are asked.
 
     Attributes:
-      dialogues, grids: plain ones in the order of the data, then those with their hint.
+      dialogues, grids: plain ones in the order of the data, then those with their hint, or those
+        that are held out.
       plain: how many are plain; batches are drawn of these.
     """
 
@@ -55,7 +56,7 @@ class Records:
           InputError: a record or file that cannot be used, or less than one batch.
         """
         data = read_data(config, policy)
-        dialogues, grids = data.dialogues, data.grids
+        dialogues = data.dialogues
         if len(dialogues) < config.data.batch_size:
             raise InputError(
                 f"{len(dialogues)} usable records do not fill one batch of "
@@ -66,7 +67,7 @@ class Records:
             asked = asked_forms(dialogues, hints=config.hints.use)
             own = grids_of(asked, data)
             return cls(config, policy, [*asked.values()], [own[n] for n in asked], len(dialogues))
-        return cls(config, policy, dialogues, grids, len(dialogues))
+        return cls(config, policy, *data.every, len(dialogues))
 
     @property
     def supervised(self) -> bool:
