@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from video_files import grey, numbers, write_video
 
-from turnwise_jax.data.pictures import reference, referred, spread
+from turnwise_jax.data.pictures import reference, references, referred
 from turnwise_jax.data.records import Dialogue, Frame, Turn
 from turnwise_jax.errors import InputError
 
@@ -38,20 +38,10 @@ def test_an_image_comes_back_by_its_name(tmp_path):
     assert numbers(seen(referred(name))[None]) == [7]
 
 
-@pytest.mark.parametrize(
-    ("count", "wanted", "expected"),
-    [(5, 8, [0, 1, 2, 3, 4]), (9, 3, [0, 4, 8]), (9, 2, [0, 8]), (1, 8, [0]), (0, 8, []),
-     (6, 1, [0])],
-)  # fmt: skip
-def test_frames_are_spread_over_the_dialogue(count, wanted, expected):
-    frames = [Frame(f"{n}.png") for n in range(count)]
-    assert spread(about(*frames), wanted) == tuple(f"{n}.png" for n in expected)
-
-
 def test_frames_of_all_turns_count():
     one = about(Frame("0.png"), Frame("1.png")).turns[0]
     two = about(Frame("v.mp4", 2.5)).turns[0]
-    assert spread(Dialogue("d", (one, two)), 2) == ("0.png", "v.mp4#t=2.5")
+    assert references(Dialogue("d", (one, two))) == ("0.png", "1.png", "v.mp4#t=2.5")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from turnwise_jax.data.records import Dialogue, Frame, Turn, Window
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval import generate as module
 from turnwise_jax.eval.controls import forced_to_speak, swap_frames
-from turnwise_jax.eval.generate import Decoding, fingerprint, generate
+from turnwise_jax.eval.generate import Decoding, generate
 from turnwise_jax.eval.predictions import read_predictions
+from turnwise_jax.eval.settings import claim, fingerprint, settings_of
 from turnwise_jax.eval.throughput import Meter
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.train.metrics import count_compiles
@@ -60,7 +62,7 @@ def whole(policy, dialogues, tmp_path_factory):
 
 def copy_run(whole, policy, dialogues, path, size) -> None:
     """The files of a run that was killed after writing `size` bytes."""
-    module._claim(path, module._settings(policy, dialogues, GREEDY))
+    claim(path, settings_of(policy, dialogues, dataclasses.asdict(GREEDY)))
     path.write_bytes(whole[1][:size])
 
 
@@ -154,6 +156,54 @@ def test_other_settings_are_refused(whole, policy, dialogues, tmp_path):
         generate(policy, dialogues, path, decoding=GREEDY)
 
 
+def test_another_precision_or_frame_size_is_refused(whole, policy, dialogues, tmp_path):
+    path = tmp_path / "p.jsonl"
+    copy_run(whole, policy, dialogues, path, 0)
+    for change, message in (
+        ({"dtype": "bfloat16"}, r"another dtype \('float32', now 'bfloat16'\)"),
+        ({"param_dtype": "bfloat16"}, r"another param_dtype \('float32', now 'bfloat16'\)"),
+        ({"max_pixels": 1568}, "another frames .*, now '784 to 1568 pixels'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            generate(load_policy(policy.directory, **change), dialogues, path, decoding=GREEDY)
+
+
+@pytest.mark.parametrize(("before", "now"), [("thinkstream", "plain"), ("plain", "thinkstream")])
+def test_another_reply_style_is_refused(policy, dialogues, tmp_path, before, now):
+    """Also where the dialogues are written so that they are the same in either."""
+    path = tmp_path / "p.jsonl"
+    told = [
+        dataclasses.replace(d, system="Write <silent>.", history=(), turns=d.turns[1:])
+        for d in dialogues
+    ]
+    claim(path, settings_of(policy, told, dataclasses.asdict(GREEDY), replies=before))
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=rf"another replies \('{before}', now '{now}'\)"):
+        generate(policy, told, path, decoding=GREEDY, replies=now)
+
+
+def test_a_file_of_a_former_version_goes_on_if_its_settings_are_told(
+    whole, policy, dialogues, tmp_path
+):
+    """It says neither style nor frame size where these are the usual ones, and no dtype ever."""
+    path = tmp_path / "p.jsonl"
+    copy_run(whole, policy, dialogues, path, len(whole[1]))
+    beside = path.with_suffix(".settings.json")
+    known = json.loads(beside.read_text())
+    old = {k: v for k, v in known.items() if k not in ("replies", "frames", "dtype")}
+    beside.write_text(json.dumps(old))
+    with pytest.raises(InputError, match=r"if that was 'float32' too, add it to p\.settings\.json"):
+        generate(policy, dialogues, path, decoding=GREEDY)
+    beside.write_text(json.dumps({**old, "dtype": "float32"}))
+    assert generate(policy, dialogues, path, decoding=GREEDY) == whole[0]
+    beside.write_text(json.dumps({**known, "later": 1}))
+    with pytest.raises(InputError, match=r"another later \(1, now None\)"):
+        generate(policy, dialogues, path, decoding=GREEDY)
+    beside.write_text("[]")
+    with pytest.raises(InputError, match="no readable"):
+        generate(policy, dialogues, path, decoding=GREEDY)
+
+
 def test_groups_are_sampled_runs_of_one_dialogue(policy, dialogues, tmp_path):
     decoding = Decoding(Sampling(temperature=1.3), 6, batch_size=2, group_size=3)
     made = generate(policy, dialogues[:2], tmp_path / "p.jsonl", decoding=decoding)
@@ -242,7 +292,7 @@ def test_buckets_hold_dialogues_of_their_size_whatever_is_left_to_run(
     assert [p.id for p in whole] == [d.id for d in mixed]
     assert seen == [(("l0", "l1"), 12), (("s0", "s1"), 2), (("s2", "s3"), 2)]
     path = tmp_path / "p.jsonl"
-    module._claim(path, module._settings(policy, mixed, decoding))
+    claim(path, settings_of(policy, mixed, dataclasses.asdict(decoding)))
     lines = (tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)
     path.write_text("".join(lines[1:2] + lines[4:]))
     del seen[:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,8 @@ from asking import CLIPS, Asking, avatar, built, write_questions
 from flax import nnx
 
 from turnwise_jax.data.hints import plain_id
+from turnwise_jax.data.records import Dialogue, Frame, Question, Turn
+from turnwise_jax.rewards.qa import AnswerWeights, score_answers
 from turnwise_jax.rollout.replay import Sample
 from turnwise_jax.train import answers
 from turnwise_jax.train.collect import Collected
@@ -262,3 +265,30 @@ def test_without_replay_reference_and_shape_a_run_is_grpo(asking, tmp_path, monk
                 jax.tree.map(jnp.subtract, following.trained, step.before.trained), updates, 2e-2
             )
     assert signals > 2
+
+
+# what a judge is shown
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [(32, range(2, 32, 4)), (5, range(5)), (0, ())],
+)
+def test_a_judge_looks_at_the_middles_of_equal_parts_of_what_the_policy_saw(frames, expected):
+    requests = []
+
+    class Judge:
+        def ask(self, asked):
+            requests.extend(asked)
+            return [0.5] * len(asked)
+
+    weights = AnswerWeights(stepwise=1.0)
+    clip = tuple(Frame("v.mp4", float(n)) for n in range(frames))
+    question = Question("What?", "A", "multiple_choice", ("left", "right"))
+    dialogue = Dialogue("q", (Turn(clip, "What?", 32.0),), question=question)
+    text = "<think>It is there.</think><answer>A</answer>"
+    said = SimpleNamespace(dialogues=[dialogue], text=[[[text], [text]]])
+    score_answers(answers.answered(said, weights), Judge(), weights)
+    names = tuple(f"v.mp4#t={n}" for n in expected)
+    assert {request.frames for request in requests} == {names}
+    assert answers.answered(said, AnswerWeights())[0].frames == ()

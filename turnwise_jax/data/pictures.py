@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from turnwise_jax.data.jpeg import jpeg_frames
 from turnwise_jax.data.records import Dialogue, Frame
 
@@ -23,8 +21,6 @@ def referred(text: str) -> bytes:
     return jpeg_frames([Frame(path, float(time)) if mark else Frame(text)])[0]
 
 
-def spread(dialogue: Dialogue, count: int) -> tuple[str, ...]:
-    """References of up to ``count`` of a dialogue's frames, evenly spread."""
-    frames = [frame for turn in dialogue.turns for frame in turn.frames]
-    chosen = np.linspace(0, len(frames) - 1, min(count, len(frames))).round().astype(int)
-    return tuple(reference(frames[index]) for index in chosen)
+def references(dialogue: Dialogue) -> tuple[str, ...]:
+    """References of all of a dialogue's frames, in order."""
+    return tuple(reference(frame) for turn in dialogue.turns for frame in turn.frames)

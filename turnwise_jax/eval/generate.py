@@ -1,14 +1,12 @@
 """A policy run over streaming dialogues, its own replies as context, resumable item by item.
 
-Beside the predictions ``NAME.jsonl`` stands ``NAME.settings.json``: checkpoint, decoding and data
-that they were made with. A killed run goes on where it stopped; a file that was made with other
-settings is refused instead of being mixed.
+Beside the predictions ``NAME.jsonl`` stands ``NAME.settings.json``: checkpoint, dtypes, frame size,
+decoding, reply style and data that they were made with. A killed run goes on where it stopped; a
+file that was made with other settings is refused instead of being mixed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,24 +16,20 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from turnwise_jax.data.frame_cache import FrameCache
 from turnwise_jax.data.pipeline import Example, load_example, probe_grids
-from turnwise_jax.data.records import Dialogue, Question
+from turnwise_jax.data.records import Dialogue
 from turnwise_jax.data.reply_styles import normalised, restyled
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, check_deprivable, video_of
-from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.predictions import Prediction, PredictionWriter, read_predictions
+from turnwise_jax.eval.settings import claim, settings_of, without_hint
 from turnwise_jax.eval.throughput import Meter
 from turnwise_jax.progress import ProgressBar
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import Shapes, choose, need_of
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
-
-_CHUNKS, _CHUNK_BYTES = 64, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -103,8 +97,7 @@ def generate(
     dialogues = [restyled(dialogue, replies) for dialogue in dialogues]
     if control != "none":
         check_deprivable(dialogues, control)
-    settings = _settings(policy, dialogues, decoding, control)
-    _claim(path, settings if replies == "plain" else {**settings, "replies": replies})
+    claim(path, settings_of(policy, dialogues, asdict(decoding), control=control, replies=replies))
     done = {p.id: p for p in read_predictions(path)} if path.exists() else {}
     wanted = {name: d.id for d in dialogues for name in _names(d, decoding.group_size)}
     for name in done:
@@ -141,7 +134,7 @@ def as_prediction(
         history=dialogue.history,
         video=video_of(dialogue),
         group=None if run is None else dialogue.id,
-        question=_without_hint(dialogue.question),
+        question=without_hint(dialogue.question),
         target=dialogue.target,
     )
 
@@ -152,25 +145,6 @@ def shown(prediction: Prediction, replies: str) -> Prediction:
         return prediction
     visible = tuple(normalised(text, replies) for text in prediction.replies)
     return replace(prediction, replies=visible, raw=prediction.replies)
-
-
-def _without_hint(question: Question | None) -> Question | None:
-    return None if question is None else replace(question, hint="")
-
-
-def fingerprint(directory: str | os.PathLike[str]) -> str:
-    """A short digest of a checkpoint directory: every file's name, size and 64 spread samples."""
-    digest = hashlib.sha256()
-    for file in sorted(Path(directory).iterdir()):
-        if not file.is_file():
-            continue
-        size = file.stat().st_size
-        digest.update(f"{file.name} {size};".encode())
-        with open(file, "rb") as handle:
-            for chunk in range(_CHUNKS):
-                handle.seek(chunk * max(size // _CHUNKS, 1))
-                digest.update(handle.read(_CHUNK_BYTES))
-    return digest.hexdigest()[:16]
 
 
 def _run(
@@ -316,42 +290,3 @@ def _check_names(dialogues: Sequence[Dialogue]) -> None:
         seen.add(dialogue.id)
     if not dialogues:
         raise InputError("no dialogue to evaluate")
-
-
-def _settings(
-    policy: Policy, dialogues: Sequence[Dialogue], decoding: Decoding, control: str = "none"
-) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    for d in dialogues:
-        shown = (d.id, d.system, d.turns, d.windows, _without_hint(d.question))
-        digest.update(repr(shown if d.target is None else (*shown, d.target)).encode())
-    return {
-        "policy": fingerprint(policy.directory),
-        "banned_tokens": int(np.sum(~policy.allowed)),
-        "control": control,
-        "dialogues": f"{len(dialogues)}-{digest.hexdigest()[:16]}",
-        **asdict(decoding),
-    }
-
-
-def _claim(path: Path, settings: dict[str, Any]) -> None:
-    """Write the settings beside new predictions, or refuse ones made with others."""
-    beside = path.with_suffix(".settings.json")
-    if not path.exists():
-        write_text(beside, json.dumps(settings, indent=2) + "\n")
-        return
-    try:
-        theirs = json.loads(beside.read_text())
-    except (OSError, ValueError):
-        raise InputError(
-            f"has no readable {beside.name} beside it, so it cannot be continued; remove it or "
-            "choose another file",
-            file=path,
-        ) from None
-    for name, value in settings.items():
-        if theirs.get(name) != value:
-            raise InputError(
-                f"was made with another {name} ({theirs.get(name)!r}, now {value!r}); remove it or "
-                "choose another file",
-                file=path,
-            )

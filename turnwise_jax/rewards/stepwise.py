@@ -1,8 +1,8 @@
 """How well a reply's reasoning is grounded in what is heard and seen (AVATAR, fig. 8).
 
 A frozen judge (paper: InternVL-3B) reads the reasoning and grades it from 0 to 1; what it is asked
-is made here. It is shown 8 frames at most, from the middles of equal parts of the clip, as in the
-public code. A reply without reasoning earns 0 and nobody is asked.
+is made here. It is shown 8 frames at most of those that the policy saw, from the middles of equal
+parts, as in the public code. A reply without reasoning earns 0 and nobody is asked.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FRAMES = 8
 def stepwise_request(text: str, question: Asked, frames: Sequence[str] = ()) -> Request | None:
     """What a stepwise judge is asked about the reply `text`; None if it holds no reasoning.
 
-    Options stand beside the question, and letters that name one beside its text ("B. left"), so
-    that a judge need not look them up.
+    ``frames`` are all that the policy saw, in order. Options stand beside the question, and letters
+    that name one beside its text ("B. left"), so that a judge need not look them up.
     """
     reasons = reasoning(text)
     if not reasons:

@@ -13,7 +13,7 @@ import numpy as np
 from turnwise_jax.algorithms.types import Mixture
 from turnwise_jax.data.hints import HINTED, hinted
 from turnwise_jax.data.kept import KeptExamples
-from turnwise_jax.data.pictures import spread
+from turnwise_jax.data.pictures import references
 from turnwise_jax.data.pipeline import Example
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.rewards.qa import Answered, AnswerTerms, AnswerWeights, score_answers, total
@@ -37,7 +37,6 @@ from turnwise_jax.train.sampled import common_bucket
 from turnwise_jax.train.sharing import Said, pack_sample, say, take_up, unpack_sample
 from turnwise_jax.train.state import Batch, TrainState
 
-JUDGED_FRAMES = 8
 DRAWS = 0x5EED  # sets the buffer's random numbers apart from all others of a run
 
 
@@ -381,6 +380,6 @@ def answered(said: Said, weights: AnswerWeights) -> list[Answered]:
     """What the rewards read, N = B x G in (b, g) order."""
     out = []
     for dialogue, group in zip(said.dialogues, said.text, strict=True):
-        frames = spread(dialogue, JUDGED_FRAMES) if weights.stepwise else ()
+        frames = references(dialogue) if weights.stepwise else ()
         out += [Answered(dialogue.id, replies[0], dialogue.question, frames) for replies in group]
     return out
