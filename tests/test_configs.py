@@ -10,8 +10,11 @@ import pytest
 from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
+from turnwise_jax.data.images import FrameSpec, frame_grid
+from turnwise_jax.models import MODELS
 from turnwise_jax.study import ablation_config, exact_config
 from turnwise_jax.study.config import check, run_config
+from turnwise_jax.train.aot.plan import assumed_frame
 from turnwise_jax.train.curriculum import stage_config
 from turnwise_jax.train.validate import validate
 from turnwise_jax.worlds.streamworld import WorldFiles
@@ -104,3 +107,23 @@ def test_config_is_a_lab_record(path):
 def test_variants_have_directories_of_their_own(path):
     found = [c.run.dir for c in variants(path)[1:] if "run" in c]
     assert len(set(found)) == len(found)
+
+
+PAPERS = [p for p in FILES if p.parent.name in ("sft", "turnwise", "baselines", "avatar")]
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=[str(p.relative_to(ROOT)) for p in PAPERS])
+def test_frames_are_of_the_papers_size(path):
+    """64 tokens (50,176 pixels) with AVATAR, 128 with the others; compiled for as many."""
+    most = 64 if path.parent.name == "avatar" else 128
+    for run in runs(path):
+        family, size = run.compile.model.split("/")
+        config = MODELS[family].Config.from_hf(MODELS[family].PUBLISHED[size])
+        spec = FrameSpec(
+            patch_size=config.vision.patch_size, merge_size=config.merge, max_pixels=12_845_056
+        ).at_most(run.data.max_pixels)
+        high, wide = assumed_frame(run, spec.factor)
+        assert high * wide == most
+        for frame in ((720, 1280), (1080, 1920), (480, 640)):
+            grid = frame_grid(*frame, spec)
+            assert most / 2 < grid[1] * grid[2] / spec.merge_size**2 <= most

@@ -52,6 +52,6 @@ def cold_start(rl: ConfigDict) -> ConfigDict:
     config = sft_config()
     config.policy.update(rl.policy)
     config.compile.update(rl.compile)
-    config.data.update({"source": "qa", "batch_size": 32})
+    config.data.update({"source": "qa", "batch_size": 32, "max_pixels": rl.data.max_pixels})
     config.optimizer.update({"learning_rate": 1e-4, "schedule": "cosine", "accumulate": 4})
     return config

@@ -9,7 +9,8 @@ epoch, 1e-6, 16 prompts a batch, 8 rollouts, temperature 1.0, tau 8 s, weights 0
 text is silent on top-k, the length of a turn, KL, clipping and the mean over tokens: veRL's
 defaults, no KL, 100 tokens. What the rewards leave open: see turnwise_jax/rewards/streampro.py.
 Replies are plain ("NO REPLY"), as in the comparison of the TurnWise paper, which puts all methods
-into one framework; --config.policy.replies=streampro is the form of its own text.
+into one framework; --config.policy.replies=streampro is the form of its own text. Frames have that
+comparison's size too.
 Hardware: not timed on a TPU. Expected: not measured.
 """
 
@@ -23,6 +24,7 @@ from turnwise_jax.train.config import rl_config
 def get_config() -> ConfigDict:
     config = rl_config("grpo", reward="streampro")
     config.run.dir = "runs/streampro_qwen2_5_vl_3b"
+    config.data.max_pixels = 100_352  # 128 tokens of 28 x 28
     config.algorithm.reduction = "batch_token"
     config.data.batch_size = 16
     config.rollout.update(group_size=8, temperature=1.0, top_k=0)

@@ -14,8 +14,9 @@ johncaged/ThinkStream (scripts/rl.sh, trainer/scope.py): GRPO with 8 rollouts, 8
 1.0, temperature 1.0, top-k 50, top-p 0.95, 30 new tokens a turn, KL 1e-3 from the start, two frames
 a turn. Different here: there a budget of 20 tokens ends the think block by force, and all that is
 shown enters by one second; the mean over tokens is that of the whole batch, which the library that
-it calls decides. Warm-up is given in updates: 3 % of 3,983 / 8. Answers that are no letter, digit,
-yes or no go to the judge: see turnwise_jax/rewards/thinkstream.py.
+it calls decides; frames have the size that TurnWise's have. Warm-up is given in updates: 3 % of
+3,983 / 8. Answers that are no letter, digit, yes or no go to the judge: see
+turnwise_jax/rewards/thinkstream.py.
 Hardware: not timed on a TPU. Expected: not measured.
 """
 
@@ -29,6 +30,7 @@ from turnwise_jax.train.config import rl_config
 def get_config() -> ConfigDict:
     config = rl_config("grpo", reward="thinkstream")
     config.run.dir = "runs/thinkstream_qwen2_5_vl_3b"
+    config.data.max_pixels = 100_352  # 128 tokens of 28 x 28
     config.policy.replies = "thinkstream"
     config.policy.freeze = ()
     config.algorithm.update(reduction="batch_token", kl=1e-3)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from video_files import write_video
 
-from turnwise_jax.data.images import FrameSpec, VideoSize, patchify, smart_resize
+from turnwise_jax.data.images import FrameSpec, VideoSize, frame_grid, patchify, smart_resize
 from turnwise_jax.data.pipeline import load_example, probe_grids
 from turnwise_jax.data.records import Dialogue, Frame, Turn
 from turnwise_jax.errors import InputError
@@ -114,3 +114,69 @@ def test_examples_follow_the_bounds_of_videos(tmp_path, whole):
     assert example.grids[1:] == ((1, 12, 16),) * 2
     grey = np.full((5, 48, 64, 3), 7, np.uint8)
     assert patchify(grey, spec, video=True).grid == example.grids[0]
+
+
+# a bound from a config in place of the checkpoint's
+
+
+def tokens(spec: FrameSpec, size=(720, 1280), **video) -> int:
+    return int(np.prod(frame_grid(*size, spec, **video))) // spec.merge_size**2
+
+
+STOCK = FrameSpec(max_pixels=12_845_056)  # Qwen2.5-VL and Qwen2.5-Omni as published
+
+
+@pytest.mark.parametrize(
+    ("spec", "max_pixels", "most"),
+    [
+        (STOCK, 100_352, 128),
+        (STOCK, 50_176, 64),
+        (FrameSpec(patch_size=16, min_pixels=65_536, max_pixels=16_777_216), 131_072, 128),
+        (FrameSpec(patch_size=16, min_pixels=65_536, max_pixels=16_777_216), 51_200, 50),
+    ],
+)
+def test_a_frame_has_at_most_the_tokens_that_a_config_allows(spec, max_pixels, most):
+    assert spec.at_most(0) is spec
+    own = spec.at_most(max_pixels)
+    assert tokens(spec) > 800
+    assert 0.8 * most < tokens(own) <= most
+    for size in ((240, 320), (1080, 1920), (1280, 720), (100, 90), (20, 20), (500, 500)):
+        assert tokens(own, size) <= most
+    assert own.at_most(max_pixels) == own
+
+
+@pytest.mark.parametrize("video", [VideoSize(3136, 602_112), VideoSize(4096, 25_165_824, True)])
+def test_the_bound_is_of_each_frame_of_a_video_too(video):
+    spec = FrameSpec(patch_size=16, video=video).at_most(131_072)
+    for frames in (2, 8, 90):
+        assert tokens(spec, frames=frames, video=True) <= 128 * frames / 2
+        assert smart_resize(720, 1280, spec, frames=frames) == smart_resize(720, 1280, spec)
+
+
+def test_a_bound_below_one_token_is_refused():
+    with pytest.raises(InputError, match="one token is 784 pixels") as caught:
+        FrameSpec().at_most(783)
+    assert caught.value.field == "data.max_pixels"
+    assert tokens(FrameSpec().at_most(784)) == 1
+
+
+@pytest.mark.parametrize("form", ["one file", "two files", "nested", "with sound"])
+def test_a_directory_is_given_other_bounds_and_keeps_the_rest(tmp_path, form):
+    sound = {"feature_size": 128, "sampling_rate": 16000} if form == "with sound" else {}
+    if form == "nested":
+        whole = {"image_processor": IMAGES, "video_processor": VIDEOS, "other": 1}
+        (tmp_path / "processor_config.json").write_text(json.dumps(whole))
+    else:
+        images = {**IMAGES, **sound}
+        checkpoint(tmp_path, images, VIDEOS if form == "two files" else None)
+    before = FrameSpec.from_pretrained(tmp_path)
+    assert before.settings_in(tmp_path) == {}
+    spec = before.at_most(131_072)
+    for name, text in spec.settings_in(tmp_path).items():
+        raw = json.loads(text)
+        known = json.loads((tmp_path / name).read_text())
+        assert raw.keys() >= known.keys()
+        assert {**sound, "other": raw.get("other")}.items() <= {"other": None, **raw}.items()
+        (tmp_path / name).write_text(text)
+    assert FrameSpec.from_pretrained(tmp_path) == spec
+    assert spec.settings_in(tmp_path) == {}

@@ -131,6 +131,7 @@ def test_convert_makes_the_policy_that_the_run_exported(avatar_run, tmp_path):
         ("hints", "use", False),
         ("algorithm", "kl", 0.0),
         ("rollout", "group_size", 4),
+        ("data", "max_pixels", 50_176),
     ],
 )
 def test_a_run_of_other_settings_is_refused(asking, avatar_run, section, field, value):

@@ -39,6 +39,7 @@ def define(values: flags.FlagValues) -> None:
     flags.DEFINE_float("end", None, "last second of the video to show", **at)
     flags.DEFINE_bool("sound", False, "play the video's audio track too (Qwen2.5-Omni)", **at)
     flags.DEFINE_bool("as_video", False, "show a turn's frames as one video, not as images", **at)
+    flags.DEFINE_integer("max_pixels", 0, "of a frame; 0: what the checkpoint says", **at)
     flags.DEFINE_string("system", None, "system text (default: the built-in one)", **at)
     flags.DEFINE_integer("max_new_tokens", 100, "most tokens of a reply", **at)
     flags.DEFINE_float("temperature", 0.0, "0: greedy", **at)
@@ -62,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
         sound=args.sound,
         video=args.as_video,
     )
-    policy = Policy.load(args.checkpoint, dtype=args.dtype)
+    policy = Policy.load(args.checkpoint, dtype=args.dtype, max_pixels=args.max_pixels)
     example = load_example(dialogue, policy.spec, policy.template.sound)
     shapes = Shapes.for_dialogues(
         [dialogue], [example.grids], policy, batch_size=1, new_tokens=args.max_new_tokens

@@ -19,6 +19,7 @@ from PIL import Image
 from turnwise_jax.data.processor import (
     PREPROCESSOR,
     VIDEO_PREPROCESSOR,
+    changed_settings,
     processor_settings,
     video_settings,
 )
@@ -26,6 +27,7 @@ from turnwise_jax.errors import InputError
 
 MAX_ASPECT_RATIO = 200
 _WHOLE_VIDEO = "Qwen3VLVideoProcessor"  # it bounds the area of all frames together
+_EACH_FRAME = "Qwen2VLVideoProcessor"
 _CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 _CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
@@ -122,6 +124,58 @@ class FrameSpec:
             raise InputError(error.message, file=file, field=error.field) from error
         return replace(spec, video=_video_size(Path(directory), spec))
 
+    def at_most(self, max_pixels: int) -> FrameSpec:
+        """This preprocessing with another ``max_pixels``, of images and of each frame of a video.
+
+        It also takes the place of a bound of a whole video. A ``min_pixels`` above it is dropped.
+
+        Args:
+          max_pixels: of a resized frame; 0: everything stays as it is.
+
+        Raises:
+          InputError: it is less than one token covers.
+        """
+        if not max_pixels:
+            return self
+        least = self.factor**2
+        if max_pixels < least:
+            raise InputError(
+                f"{max_pixels} is too little: one token is {least} pixels; give at least that, or "
+                "0 for what the checkpoint says",
+                field="data.max_pixels",
+            )
+        low = self.min_pixels if self.min_pixels <= max_pixels else least
+        video = None
+        if self.video is not None:
+            own = self.video.min_pixels
+            video = VideoSize(own if own <= max_pixels else least, max_pixels)
+        if video == (low, max_pixels, False):
+            video = None
+        return replace(self, min_pixels=low, max_pixels=max_pixels, video=video)
+
+    def settings_in(self, directory: str | os.PathLike[str]) -> dict[str, str]:
+        """A checkpoint directory's preprocessor files with this one's bounds, name -> text.
+
+        Empty where the files say the same. Other fields, those of sound for instance, stay.
+
+        Raises:
+          InputError: see :meth:`from_pretrained`.
+        """
+        if FrameSpec.from_pretrained(directory) == self:
+            return {}
+        low, high, whole = self.video or VideoSize(self.min_pixels, self.max_pixels)
+        own = {"size": {"shortest_edge": self.min_pixels, "longest_edge": self.max_pixels}}
+        videos = {
+            "size": {"shortest_edge": low, "longest_edge": high},
+            "video_processor_type": _WHOLE_VIDEO if whole else _EACH_FRAME,
+        }
+        return changed_settings(
+            Path(directory),
+            own | {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels},
+            videos,
+            without=("min_pixels", "max_pixels"),
+        )
+
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes ``preprocessor_config.json`` that this class and transformers read."""
         config = {
@@ -138,7 +192,7 @@ class FrameSpec:
         if self.video is not None:
             low, high, whole = self.video
             config |= {
-                "video_processor_type": _WHOLE_VIDEO if whole else "Qwen2VLVideoProcessor",
+                "video_processor_type": _WHOLE_VIDEO if whole else _EACH_FRAME,
                 "size": {"shortest_edge": low, "longest_edge": high},
             }
             for name in ("image_processor_type", "min_pixels", "max_pixels"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,42 @@ def video_settings(directory: Path) -> tuple[Path, dict[str, Any]] | None:
         file, raw = nested, _read(nested)
         raw = raw.get("video_processor") if isinstance(raw, dict) else None
     return (file, raw) if isinstance(raw, dict) else None
+
+
+def changed_settings(
+    directory: Path,
+    images: Mapping[str, Any],
+    videos: Mapping[str, Any],
+    *,
+    without: Sequence[str] = (),
+) -> dict[str, str]:
+    """The texts of the files with other fields in the image and the video processor's parts.
+
+    Args:
+      directory: of the checkpoint; a part that it does not have is not added.
+      images, videos: the fields of either part that change.
+      without: fields that the video processor's part loses.
+
+    Raises:
+      InputError: a file is not readable.
+    """
+    texts = {}
+    for name in (PREPROCESSOR, VIDEO_PREPROCESSOR, _PROCESSOR):
+        if not (directory / name).is_file():
+            continue
+        raw = _read(directory / name)
+        parts = {
+            PREPROCESSOR: (raw, None),
+            VIDEO_PREPROCESSOR: (None, raw),
+            _PROCESSOR: (raw.get("image_processor"), raw.get("video_processor")),
+        }[name]
+        for part, fields, lost in zip(parts, (images, videos), ((), without), strict=True):
+            if isinstance(part, dict):
+                part.update(fields)
+                for field in lost:
+                    part.pop(field, None)
+        texts[name] = json.dumps(raw, indent=2) + "\n"
+    return texts
 
 
 def _read(file: Path) -> Any:

@@ -43,6 +43,7 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
                 "turn_frames": 2,  # of them before each decision
                 "context": 60.0,  # seconds of video before a question that looks back; 0: all
                 "sound": True,  # the audio track of a clip or a whole video, if it has one
+                "max_pixels": 0,  # of a frame as the policy sees it; 0: what the checkpoint says
                 "on_bad_record": "raise",
                 "cache_dir": "",  # prepared frames on disk, the same as in training; "": none
                 "cache_gb": 50.0,  # most 10^9 bytes there; what was used longest ago goes first

@@ -122,7 +122,9 @@ def run_policy(
     skipped += unread
     if data.reopen:
         dialogues = [dialogue.reopened() for dialogue in dialogues]
-    policy = Policy.load(config.policy.checkpoint, dtype=config.policy.dtype)
+    policy = Policy.load(
+        config.policy.checkpoint, dtype=config.policy.dtype, max_pixels=data.max_pixels
+    )
     if config.control == "forced":
         if config.policy.replies != "plain":
             raise InputError("'forced' can only keep plain replies from silence", field="control")

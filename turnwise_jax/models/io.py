@@ -166,6 +166,7 @@ def save(
     *,
     source: str | os.PathLike[str] | None = None,
     lora: Lora | None = None,
+    texts: Mapping[str, str] | None = None,
     max_shard_bytes: int = MAX_SHARD_BYTES,
 ) -> None:
     """Write a directory that transformers loads: ``config.json`` and weights in the params' dtype.
@@ -181,6 +182,7 @@ def save(
       params: all parameters.
       source: a checkpoint directory whose tokenizer and preprocessor files are copied along.
       lora: of parameters with adapters; these are merged into the kernels.
+      texts: files, name -> content, that are written in place of the source's.
       max_shard_bytes: weights above this size are split into indexed shards.
     """
     config = graphdef_or_config
@@ -189,7 +191,7 @@ def save(
     target = FilePath(directory).absolute()
     listed = tensors(MODELS[config.model_type].weights.entries(config), params, lora)
     if jax.process_index() == 0:
-        _write(target, config, listed, source, max_shard_bytes)
+        _write(target, config, listed, source, texts or {}, max_shard_bytes)
     else:
         for tensor in listed:
             tensor.read()
@@ -230,6 +232,7 @@ def _write(
     config: Any,
     listed: list[Tensor],
     source: str | os.PathLike[str] | None,
+    texts: Mapping[str, str],
     max_shard_bytes: int,
 ) -> None:
     staging = target.parent / f".{target.name}.{os.getpid()}.partial"
@@ -238,6 +241,8 @@ def _write(
     try:
         if source is not None:
             _copy_others(FilePath(source), staging)
+        for name, text in texts.items():
+            (staging / name).write_text(text)
         write_checkpoint(staging, listed, max_shard_bytes=max_shard_bytes)
         raw = _with_dtype(config.to_hf(), listed[0].dtype)
         (staging / CONFIG).write_text(json.dumps(raw, indent=2) + "\n")

@@ -59,6 +59,7 @@ class Policy:
         lora: Lora | None = None,
         seed: int = 0,
         shardings: Callable[[nnx.State, Any], nnx.State] | None = None,
+        max_pixels: int = 0,
     ) -> Policy:
         """Reads a Hugging Face checkpoint directory.
 
@@ -70,12 +71,13 @@ class Policy:
           lora: adapters to add; they are part of the parameters.
           seed: of the adapters' first values.
           shardings: where the parameters go, see ``models.io.load``; one device by default.
+          max_pixels: of a resized frame, see ``FrameSpec.at_most``; 0: what the directory says.
 
         Raises:
           InputError: a file is missing or wrong, or the parts do not belong together.
         """
         vocab = Vocab.from_pretrained(directory)
-        spec = FrameSpec.from_pretrained(directory)
+        spec = FrameSpec.from_pretrained(directory).at_most(max_pixels)
         graphdef, params, config = checkpoints.load(
             directory,
             dtype=dtype,
@@ -104,14 +106,22 @@ class Policy:
     def save(self, directory: str | os.PathLike[str], params: nnx.State | None = None) -> None:
         """Writes a checkpoint directory that transformers and :meth:`load` read, adapters merged.
 
-        The tokenizer, preprocessor and other non-weight files are the source directory's.
+        The tokenizer, preprocessor and other non-weight files are the source directory's, with
+        the bounds of frames that the policy was loaded with.
 
         Args:
           directory: the target.
           params: the parameters; those that were read if None.
         """
         params = self.params if params is None else params
-        checkpoints.save(directory, self.config, params, source=self.directory, lora=self.lora)
+        checkpoints.save(
+            directory,
+            self.config,
+            params,
+            source=self.directory,
+            lora=self.lora,
+            texts=self.spec.settings_in(self.directory),
+        )
 
     @property
     def dtype(self) -> np.dtype:

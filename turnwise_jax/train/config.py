@@ -54,6 +54,7 @@ def _shared() -> dict[str, Any]:
             "limit": 0,  # train on the first so many records; 0: on all
             "frames": 32,  # of a question-answering record's clip, spread evenly over it
             "sound": True,  # and its audio track, if it has one
+            "max_pixels": 0,  # of a frame as the policy sees it; 0: what the checkpoint says
             "on_bad_record": "raise",  # or "skip": counted and listed in the run's report
             "shuffle": False,
             "batch_size": 8,
@@ -98,7 +99,9 @@ def _shared() -> dict[str, Any]:
         "compile": {
             "model": "qwen2_5_vl/3b",  # family/size, a published architecture
             "frames": 90,  # of a prompt, all turns together
-            "frame": (8, 16),  # tokens of a frame, high and wide
+            # Tokens of a frame, high and wide; (): the most that `data.max_pixels` lets a frame
+            # have that is up to twice as wide as high, without it (8, 16).
+            "frame": (),
             "video": False,  # frames come in pairs that share their tokens, as a video's do
             "turns": 8,  # decisions; for sft, replies
             "turn_frames": 2,  # of each later turn; the rest is in the context

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.train.config import declared
 from turnwise_jax.train.hosts import ALONE, Hosts
 from turnwise_jax.train.state import TrainState
 from turnwise_jax.train.validate import flatten
@@ -73,13 +74,17 @@ def _lock(handle: Any, directory: Path) -> None:
 
 
 def _check_config(directory: Path, config: ConfigDict) -> None:
-    """Write the run's config, or refuse a directory that belongs to a different run."""
+    """Write the run's config, or refuse a directory that belongs to a different run.
+
+    A field that is younger than the run had its default.
+    """
     path = directory / CONFIG
-    mine = json.loads(json.dumps(config.to_dict()))
+    mine = _as_json(config)
     if path.exists():
-        theirs = flatten(json.loads(path.read_text()))
+        theirs = flatten(_as_json(declared(config))) | flatten(json.loads(path.read_text()))
         for field, value in flatten(mine).items():
-            if field not in RESUMABLE and theirs.get(field, value) != value:
+            free = field in RESUMABLE or field.startswith("compile.")
+            if not free and theirs[field] != value:
                 raise InputError(
                     f"this run was started with {theirs[field]!r}, not {value!r}; "
                     "choose another --config.run.dir or remove the old one",
@@ -87,6 +92,11 @@ def _check_config(directory: Path, config: ConfigDict) -> None:
                     field=field,
                 )
     replace_file(path, json.dumps(mine, indent=2) + "\n")
+
+
+def _as_json(config: ConfigDict) -> dict[str, Any]:
+    """Tuples are lists there."""
+    return json.loads(json.dumps(config.to_dict()))
 
 
 def export(policy: Policy, state: TrainState, directory: Path, hosts: Hosts = ALONE) -> None:

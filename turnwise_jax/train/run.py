@@ -142,6 +142,8 @@ def load_policy(
         lora=Lora.from_config(fields.lora),
         seed=config.run.seed,
         shardings=shardings,
+        # an older run's config.json has no such field
+        max_pixels=config.data.max_pixels if "max_pixels" in config.data else 0,
     )
 
 

@@ -42,6 +42,7 @@ AT_LEAST = {
     "data.limit": 0,
     "data.held_out": 0,
     "data.frames": 1,
+    "data.max_pixels": 0,
     "data.workers": 0,
     "data.keep_mb": 0,
     "data.features_mb": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,7 @@ from turnwise_jax.train.run import (
 )
 from turnwise_jax.train.state import Batch, TrainState, towers_fixed
 
+FRAME = (8, 16)  # tokens of a frame, the TurnWise paper's 128
 FRAME_MARKERS = 2  # tokens around a frame's own
 SOUND_SLICE_SECONDS = 2.0
 
@@ -180,7 +182,8 @@ def planned_policy(config: ConfigDict) -> Policy:
             raise InputError(
                 "the data's lengths need a tokenizer: also give policy.checkpoint", field="data"
             )
-        vocab, spec = Vocab.from_pretrained(directory), FrameSpec.from_pretrained(directory)
+        vocab = Vocab.from_pretrained(directory)
+        spec = FrameSpec.from_pretrained(directory).at_most(config.data.max_pixels)
         sound = SoundSpec.from_pretrained(directory) if model.sound_tokens else None
         template = ChatTemplate(vocab, spec, style=family.CHAT, sound=sound)
     parts: Any = {"vocab": vocab, "spec": spec, "template": template}
@@ -248,7 +251,7 @@ def _assumed_rooms(config: ConfigDict, policy: Policy, size: int) -> Shapes | Ro
     if fields.sound and not policy.config.sound_tokens:
         raise InputError(f"{policy.config.model_type} takes no sound", field="compile.sound")
     pair = policy.config.vision.temporal_patch_size if fields.video else 1
-    height, width = fields.frame
+    height, width = assumed_frame(config, policy.config.vision.patch_size * merge)
     each = height * width + FRAME_MARKERS
     sounds = -(-fields.sound // SOUND_SLICE_SECONDS)
     context = (fields.frames - later) // pair * each + fields.text
@@ -274,6 +277,32 @@ def _assumed_rooms(config: ConfigDict, policy: Policy, size: int) -> Shapes | Ro
         branch=_up(1 + shown - context + fields.turns * (new + 1), TOKEN_MULTIPLE),
         **media,
     )
+
+
+def assumed_frame(config: ConfigDict, factor: int) -> tuple[int, int]:
+    """Tokens of a frame, high and wide, where no data says how large frames are.
+
+    Args:
+      factor: side in pixels of what one token covers.
+
+    Raises:
+      InputError: ``compile.frame`` is no size, or more than ``data.max_pixels`` allows.
+    """
+    given, most = tuple(config.compile.frame), config.data.max_pixels // factor**2
+    if given:
+        if len(given) != 2 or not all(isinstance(side, int) and side > 0 for side in given):
+            raise InputError(f"must be two numbers of tokens, is {given}", field="compile.frame")
+        if config.data.max_pixels and given[0] * given[1] > most:
+            raise InputError(
+                f"{given} are {given[0] * given[1]} tokens, but data.max_pixels "
+                f"{config.data.max_pixels} leaves a frame {most}; leave compile.frame out",
+                field="compile.frame",
+            )
+        return given
+    if not config.data.max_pixels:
+        return FRAME
+    sizes = [(high, min(most // high, 2 * high)) for high in range(1, math.isqrt(most) + 1)]
+    return max(sizes, key=lambda size: (size[0] * size[1], size[1]), default=(1, 1))
 
 
 def planned_batch(
