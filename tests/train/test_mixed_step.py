@@ -92,7 +92,7 @@ def test_log_probabilities_fixed_for_a_second_epoch():
     np.testing.assert_array_equal(found[1], mixed_batch().old_logp_NA[1])
 
 
-def test_two_inner_epochs_hold_to_what_sampled_each_row():
+def test_two_inner_epochs_hold_to_what_sampled_each_row(monkeypatch):
     """Twice the hand-made gradient through AdamW; the old log-probabilities stay as they are."""
     state = toy.placed(toy_state())
     places = jax.tree.map(lambda _: toy.layout().whole, state)
@@ -102,7 +102,19 @@ def test_two_inner_epochs_hold_to_what_sampled_each_row():
         layout=toy.layout(),
         shardings=places,
     )
+    each, step = [], update._step
+
+    def watched(state, batch):
+        state, metrics = step(state, batch)
+        each.append({name: float(metrics[name]) for name in ("ratio_off_one_max", "replay_ratio")})
+        return state, metrics
+
+    monkeypatch.setattr(update, "_step", watched)
     after, metrics = update(state, mixed_batch())
+    assert len(each) == 2
+    assert each[0]["ratio_off_one_max"] < 1e-5 < 1e-3 < each[1]["ratio_off_one_max"]
+    first = np.exp(logp(toy.params()) - mixed_batch().old_logp_NA)[1, :3].mean()
+    assert each[0]["replay_ratio"] == pytest.approx(first, rel=1e-4)
     params, optimizer = toy.params(), toy.optimizer()
     moments, old = optimizer.init(params), old_logprobs(params)
     for _ in range(2):
