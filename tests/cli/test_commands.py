@@ -89,6 +89,19 @@ def test_score_prints_and_writes_the_worked_example(lines, tmp_path, capsys):
     assert "worked" in capsys.readouterr().out
 
 
+def test_score_refuses_a_group_of_different_times_and_counts_what_a_log_lacks(lines, capsys):
+    assert main(["score", f"--input={lines}"]) == 0
+    assert "failed" not in capsys.readouterr().out
+    lacking = {**DIALOGUE, "quality": [[None]] * 5}  # two replies in the window
+    lines.write_text(json.dumps(lacking) + "\n")
+    assert main(["score", f"--input={lines}"]) == 0
+    assert "2 judgements failed" in capsys.readouterr().out
+    moved = {**SILENT, "times": [*DIALOGUE["times"][:4], 11.0]}
+    lines.write_text(json.dumps(DIALOGUE) + "\n" + json.dumps(moved) + "\n")
+    error = refused(capsys, "score", f"--input={lines}")
+    assert f"{lines}: record 'silent': field 'times[4]': decides at 11 s where worked" in error
+
+
 def test_rollout_prints_a_timeline_and_appends_the_dialogue(world, checkpoint, tmp_path, capsys):
     out = tmp_path / "said.jsonl"
     video = next(iter(sorted(world.videos.glob("*.mp4"))))

@@ -138,6 +138,7 @@ def test_logged_repetitions_are_used_and_nobody_is_asked():
     logged = streamed("EGO", [1, 2, 3], ["a", "b", "c"], repetitive=(0.0, 1.0, None))
     report = proactive_videoqa.report([logged], Judges(Nobody(), RuleJudge(levels=3)))
     assert report.metrics["repetition_rate"] == 50.0
+    assert report.counts["failed_repetition_judgements"] == 1
 
 
 def test_a_failed_repetition_judgement_leaves_both_counts():

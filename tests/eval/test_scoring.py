@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from turnwise_jax.data.records import Window
+from turnwise_jax.errors import InputError
 from turnwise_jax.eval.predictions import Prediction
 from turnwise_jax.eval.scoring import assign_credit, judged
 from turnwise_jax.rewards.judges import RuleJudge
@@ -92,6 +93,20 @@ def test_dialogues_of_different_length_keep_their_own():
     assert [len(c.prefix_scores) for c in credits] == [2, 6]
     assert credits[0].terms["reward"] == pytest.approx(-0.5)
     json.dumps([c.to_json() for c in credits], allow_nan=False)
+
+
+def test_rollouts_of_one_group_decide_at_the_same_times():
+    """Turn by turn; one that ended early keeps its last score."""
+    early = dataclasses.replace(RIGHT, id="p#3", times=TIMES[:2], replies=RIGHT.replies[:2])
+    credits, _ = assign_credit([QUIET, early, RIGHT], RuleJudge(), file="log.jsonl")
+    assert len(credits[1].turn) == 2
+    assert credits[1].shared == pytest.approx(credits[2].shared)
+    moved = dataclasses.replace(early, times=(2.0, 4.5))
+    with pytest.raises(InputError, match=r"4.5 s where p#1 of the same group 'p' does at 4 s") as e:
+        assign_credit([QUIET, moved, RIGHT], Nobody(), file="log.jsonl")
+    assert (e.value.file, e.value.record, e.value.field) == ("log.jsonl", "p#3", "times[1]")
+    others = (dataclasses.replace(moved, group="q"), dataclasses.replace(moved, step=7))
+    assign_credit([QUIET, *others], RuleJudge())
 
 
 def test_judgements_of_a_log_land_at_their_turn_and_window():

@@ -186,6 +186,21 @@ def test_the_worked_reward_from_logged_judgements_asks_nobody():
     assert report.counts["failed_repetition_judgements"] == 0
 
 
+def test_judgements_that_a_log_lacks_are_counted_as_failed():
+    """Of the replies: silence, a reply out of the window and a text said again need none."""
+    lacking = dialogue(
+        [1, 4, 5, 6, 9],
+        ["early", "half", "lost", "lost", SILENT],
+        [window(4, 8), window(20, 30)],
+        quality=((None, None), (2.0, None), (None, None), (None, None), (None, None)),
+        repetitive=(0.0, None, 0.0, 1.0, None),
+    )
+    judges = Judges(Nobody(), RuleJudge(levels=3))
+    report = streaming.report([lacking, EXAMPLE], judges, resamples=2)
+    assert report.counts["failed_quality_judgements"] == 1
+    assert report.counts["failed_repetition_judgements"] == 1
+
+
 def test_reward_terms_are_means_over_dialogues_and_rates_over_replies():
     talker = dialogue([1, 2, 3, 4], ["a 4", "a 4", "a 4", "a 4"], [window(1, 4)])
     brief = dialogue([1, 2], ["b 4", SILENT], [window(1, 2)])

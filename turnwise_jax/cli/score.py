@@ -44,7 +44,12 @@ def main(argv: Sequence[str]) -> None:
     predictions = read_predictions(args.input)
     with make_judge(judge_fields(args)) as judge:
         credits, stats = assign_credit(
-            predictions, judge, alpha=args.alpha, omega=args.omega, prefix_chars=args.prefix_chars
+            predictions,
+            judge,
+            alpha=args.alpha,
+            omega=args.omega,
+            prefix_chars=args.prefix_chars,
+            file=args.input,
         )
     if args.output:
         lines = [
@@ -54,7 +59,7 @@ def main(argv: Sequence[str]) -> None:
         write_text(args.output, "".join(line + "\n" for line in lines))
     Console().print(table(predictions, credits))
     if stats.total.failed:
-        print(f"{stats.total.failed} of {stats.total.asked} judgements failed; they are left out")
+        print(f"{stats.total.failed} judgements failed, now or in the file; they are left out")
 
 
 def table(predictions: Sequence[Prediction], credits: Sequence[Credit]) -> Table:

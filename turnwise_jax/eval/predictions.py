@@ -76,6 +76,12 @@ class Prediction:
         """Which decisions were replies."""
         return tuple(not is_silent(reply) for reply in self.replies)
 
+    @property
+    def missing_verdicts(self) -> int:
+        """Replies without a verdict of repetition, of a dialogue that was judged."""
+        given = zip(self.repetitive or (), self.replied, strict=False)
+        return sum(said and verdict is None for verdict, said in given)
+
     def trajectory(self) -> Trajectory:
         """The same dialogue as the reward functions take it."""
         windows = tuple(ReplyWindow(w.start, w.end, w.question, w.answer) for w in self.windows)

@@ -101,13 +101,15 @@ def report(
 def repeated(predictions: Sequence[Prediction], judge: Judge) -> tuple[np.ndarray, np.ndarray, int]:
     """Rule 7's two sums of every dialogue, ``f64[D]`` each, and how many judgements failed.
 
-    Judgements that a prediction carries are used; the judge is asked about the others alone.
+    Judgements that a prediction carries are used, those that it lacks count as failed; the judge is
+    asked about the others alone.
     """
     plans = [_plan(prediction) for prediction in predictions]
     stats = fill(plans, judge)
     known_D = [np.isfinite(plan.values) for plan in plans]
     repeats_D = [float(np.sum(p.values, where=k)) for p, k in zip(plans, known_D, strict=True)]
-    return np.array(repeats_D), np.array([float(k.sum()) for k in known_D]), stats.repetition.failed
+    failed = stats.repetition.failed + sum(p.missing_verdicts for p in predictions)
+    return np.array(repeats_D), np.array([float(k.sum()) for k in known_D]), failed
 
 
 def _plan(prediction: Prediction) -> Plan:

@@ -1,7 +1,8 @@
 """Eq. 1, prefix scores and credit of finished dialogues (`turnwise score`, and part of reports).
 
 Judgements that a dialogue carries (``quality`` and ``repetitive``, as training logs them) are used
-as they are; the judge is asked only about dialogues without.
+as they are; the judge is asked only about dialogues without. A judgement that such a dialogue lacks
+failed when it was made: it is dropped, and counted as failed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from turnwise_jax.errors import InputError
 from turnwise_jax.eval.predictions import Prediction
 from turnwise_jax.kernels import (
     RewardWeights,
@@ -24,7 +26,8 @@ from turnwise_jax.kernels import (
     score_trajectory,
     turn_advantages,
 )
-from turnwise_jax.rewards.judges import Judge, JudgeStats, Request
+from turnwise_jax.rewards.judges import Counts, Judge, JudgeStats, Request
+from turnwise_jax.rewards.quality import unanswered
 from turnwise_jax.rewards.trajectory import score_trajectories
 
 Stacked = tuple[ScoredTurns, Windows]
@@ -58,8 +61,9 @@ def judged(
         return score(fresh, judge)
     old_turns, old_windows, _ = score(known, _Nobody())
     old_turns = _with_judgements(old_turns, [predictions[n] for n in known])
+    lacking = _lacking(old_turns, [predictions[n] for n in known])
     if not fresh:
-        return old_turns, old_windows, JudgeStats()
+        return old_turns, old_windows, lacking
     turns, windows, stats = score(fresh, judge)
     order = np.argsort(np.asarray(known + fresh), kind="stable")
 
@@ -69,7 +73,7 @@ def judged(
     return (
         jax.tree.map(join, old_turns, turns),
         jax.tree.map(join, old_windows, windows),
-        stats,
+        stats + lacking,
     )
 
 
@@ -108,6 +112,7 @@ def assign_credit(
     alpha: float = 1.0,
     eps: float = 1e-6,
     clip: float = 5.0,
+    file: str | None = None,
 ) -> tuple[list[Credit], JudgeStats]:
     """Reward terms, prefix scores and advantages of every dialogue, in order.
 
@@ -116,16 +121,22 @@ def assign_credit(
 
     Args:
       alpha, eps, clip: eq. 5's interpolation, the divisor's epsilon, the bound on advantages.
+      file: where the dialogues were read, for errors.
+
+    Raises:
+      InputError: rollouts of one group that decide at different times, turn by turn; one that ends
+        before the others keeps its last score.
     """
     if not predictions:
         return [], JudgeStats()
+    groups = _groups(predictions)
+    for members in groups:
+        _check_times([predictions[n] for n in members], file)
     weights = weights or RewardWeights()
     turns, windows, stats = judged(predictions, judge, prefix_chars=prefix_chars)
     terms = reward_terms(turns, windows, weights, omega=omega)
     scores_NK1 = np.asarray(_prefix_scores(turns, windows, weights, omega=omega))
-    shared_N, turn_NK = _advantages(
-        predictions, scores_NK1, np.asarray(turns.mask), eps, clip, alpha
-    )
+    shared_N, turn_NK = _advantages(groups, scores_NK1, np.asarray(turns.mask), eps, clip, alpha)
     return [
         _credit(prediction, n, terms, scores_NK1[n], shared_N[n], turn_NK[n])
         for n, prediction in enumerate(predictions)
@@ -153,8 +164,31 @@ def _prefix_scores(
     return jax.vmap(lambda t, w: prefix_scores(t, w, weights, omega=omega))(turns, windows)
 
 
+def _groups(predictions: Sequence[Prediction]) -> list[list[int]]:
+    """The numbers of the rollouts of each prompt."""
+    members: dict[tuple[int | None, str | int], list[int]] = {}
+    for n, prediction in enumerate(predictions):
+        if prediction.group is not None:
+            members.setdefault((prediction.step, prediction.group), []).append(n)
+    return list(members.values())
+
+
+def _check_times(group: Sequence[Prediction], file: str | None) -> None:
+    longest = max(group, key=lambda prediction: len(prediction.times))
+    for own in group:
+        for k, (mine, theirs) in enumerate(zip(own.times, longest.times, strict=False)):
+            if mine != theirs:
+                raise InputError(
+                    f"decides at {mine:g} s where {longest.id} of the same group {own.group!r} "
+                    f"does at {theirs:g} s: a group's rollouts must have the same decision times",
+                    file=file,
+                    record=own.id,
+                    field=f"times[{k}]",
+                )
+
+
 def _advantages(
-    predictions: Sequence[Prediction],
+    groups: Sequence[Sequence[int]],
     scores_NK1: np.ndarray,
     mask_NK: np.ndarray,
     eps: float,
@@ -162,17 +196,13 @@ def _advantages(
     alpha: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Shared ``[N]`` and turn-level ``[N, K]`` advantages; NaN for dialogues without a group."""
-    members: dict[tuple[int | None, str | int], list[int]] = {}
-    for n, prediction in enumerate(predictions):
-        if prediction.group is not None:
-            members.setdefault((prediction.step, prediction.group), []).append(n)
-    shared_N = np.full(len(predictions), np.nan)
+    shared_N = np.full(len(mask_NK), np.nan)
     turn_NK = np.full(mask_NK.shape, np.nan)
-    if not members:
+    if not groups:
         return shared_N, turn_NK
-    size = max(map(len, members.values()))
-    index_BG = np.array([rows + rows[:1] * (size - len(rows)) for rows in members.values()])
-    real_BG = np.array([[g < len(rows) for g in range(size)] for rows in members.values()])
+    size = max(map(len, groups))
+    index_BG = np.array([[*rows, *rows[:1] * (size - len(rows))] for rows in groups])
+    real_BG = np.array([[g < len(rows) for g in range(size)] for rows in groups])
     rows = index_BG[real_BG]
     group = scores_NK1[index_BG], mask_NK[index_BG], real_BG
     shared_BGK = np.asarray(_group_credit(*group, alpha=0.0, eps=eps, clip=clip))
@@ -233,6 +263,15 @@ def _with_judgements(turns: ScoredTurns, predictions: Sequence[Prediction]) -> S
         known = [np.nan if score is None else score for score in p.repetitive or ()]
         repetitive[n, : len(known)] = known
     return turns._replace(quality=quality, repetitive=repetitive)
+
+
+def _lacking(turns: ScoredTurns, predictions: Sequence[Prediction]) -> JudgeStats:
+    """What was asked about these dialogues when they were judged, and was not answered."""
+    quality: set[Request] = set()
+    for p, scores_KW in zip(predictions, turns.quality, strict=True):
+        quality |= unanswered(p.trajectory(), scores_KW)
+    repetition = sum(p.missing_verdicts for p in predictions)
+    return JudgeStats(quality=Counts(failed=len(quality)), repetition=Counts(failed=repetition))
 
 
 class _Nobody:
