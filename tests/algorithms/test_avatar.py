@@ -62,7 +62,7 @@ def brute_loss(actions: Actions, advantage: float, chosen: avatar.Settings) -> f
         if chosen.dual_clip and shaped < 0:
             token = min(token, -chosen.dual_clip * shaped)
         gap = float(actions.mixture.ref_logp_A[t]) - float(actions.logp_A[t])
-        kl = {"k1": -gap, "k2": gap * gap / 2, "k3": np.exp(gap) - 1 - gap}[chosen.kl_kind]
+        kl = {"k2": gap * gap / 2, "k3": np.exp(gap) - 1 - gap}[chosen.kl_kind]
         total += float(actions.mixture.weight) * token / length
         total += chosen.kl * float(actions.mixture.kl_weight) * kl / length
     return total
@@ -75,7 +75,7 @@ def brute_loss(actions: Actions, advantage: float, chosen: avatar.Settings) -> f
         {"tas_shape": "linear_decay", "tas_strength": 1.0},
         {"tas_shape": "linear_incline", "kl_kind": "k2"},
         {"tas_shape": "uniform", "kl": 0.0},
-        {"truncate": 1.1, "kl_kind": "k1"},
+        {"truncate": 1.1, "kl_kind": "k2"},
         {"dual_clip": 3.0, "clip_low": 0.1, "clip_high": 0.3},
         {"ratio": "sequence"},
     ],
@@ -336,6 +336,8 @@ def test_splitting_a_mixed_batch_changes_nothing():
         {"replay_weight": -1.0},
         {"kl": -0.1},
         {"truncate": -1.0},
+        {"truncate": 0.5},
+        {"kl_kind": "k1"},
         {"dual_clip": 0.5},
         {"clip_low": 1.2},
         {"ratio": "word"},

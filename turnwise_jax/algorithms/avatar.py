@@ -25,7 +25,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from turnwise_jax import kernels
-from turnwise_jax.algorithms.policy_gradient import KL_KINDS, check_clipping, statistics
+from turnwise_jax.algorithms.policy_gradient import check_clipping, check_kl, statistics
 from turnwise_jax.algorithms.types import Actions, Mixture, Terms
 
 SHAPES = ("u", "linear_decay", "linear_incline", "uniform")
@@ -50,30 +50,35 @@ class Settings(NamedTuple):
     vcrs: str = "baseline"  # reference score of replayed samples; "none": the advantage they had
     mean: str = "parts"
     kl: float = 0.1  # beta; 0: no reference policy is kept
-    kl_kind: str = "k3"
+    kl_kind: str = "k3"  # estimator of the KL: "k2" or "k3"
     kl_mean: str = "parts"
     clip_low: float = 0.2
     clip_high: float = 0.2
     dual_clip: float = 0.0  # c of the dual clip, 0: none
     ratio: str = "token"  # or "sequence", of replayed answers
-    truncate: float = 0.0  # largest ratio of a replayed token, 0: no bound
+    truncate: float = 0.0  # largest ratio of a replayed token, at least 1; 0: no bound
     eps: float = 1e-4
 
     def check(self) -> None:
         check_clipping(self.clip_low, self.clip_high, self.dual_clip or 2.0)
+        check_kl(self.kl, self.kl_kind)
         for name, value, allowed in (
             ("tas_shape", self.tas_shape, SHAPES),
             ("vcrs", self.vcrs, VCRS),
             ("mean", self.mean, MEANS),
-            ("kl_kind", self.kl_kind, KL_KINDS),
             ("ratio", self.ratio, RATIOS),
             ("kl_mean", self.kl_mean, MEANS),
         ):
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}; allowed: {', '.join(allowed)}")
-        for name in ("tas_strength", "replay_weight", "kl", "dual_clip", "truncate"):
+        for name in ("tas_strength", "replay_weight", "dual_clip", "truncate"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative")
+        if 0 < self.truncate < 1:
+            raise ValueError(
+                f"truncate is {self.truncate}; below 1 answers that are as probable as ever "
+                "have no gradient: use at least 1, or 0 for no bound"
+            )
         if not self.eps > 0:
             raise ValueError("eps must be above 0")
 

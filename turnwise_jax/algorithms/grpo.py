@@ -18,8 +18,8 @@ from jax import Array
 
 from turnwise_jax import kernels
 from turnwise_jax.algorithms.policy_gradient import (
-    KL_KINDS,
     check_clipping,
+    check_kl,
     check_reduction,
     policy_gradient_terms,
 )
@@ -35,17 +35,14 @@ class Settings(NamedTuple):
     clip_high: float = 0.2
     dual_clip: float = 3.0
     kl: float = 0.0  # beta; 0: no reference policy is kept
-    kl_kind: str = "k3"
+    kl_kind: str = "k3"  # estimator of the KL: "k2" or "k3"
 
     def check(self) -> None:
         check_clipping(self.clip_low, self.clip_high, self.dual_clip)
         check_reduction(self.reduction)
         if not self.eps > 0:
             raise ValueError("eps must be above 0")
-        if not self.kl >= 0:
-            raise ValueError("kl must not be negative")
-        if self.kl_kind not in KL_KINDS:
-            raise ValueError(f"kl_kind is {self.kl_kind!r}; allowed: {', '.join(KL_KINDS)}")
+        check_kl(self.kl, self.kl_kind)
 
     @property
     def prefix_scores(self) -> bool:

@@ -29,6 +29,19 @@ def check_reduction(reduction: str) -> None:
         raise ValueError(f"reduction is {reduction!r}; allowed: {', '.join(REDUCTIONS)}")
 
 
+def check_kl(kl: float, kl_kind: str) -> None:
+    """Raise ValueError for a KL term that cannot be, or that would train something else."""
+    if not kl >= 0.0:
+        raise ValueError("kl must not be negative")
+    if kl_kind not in KL_KINDS:
+        raise ValueError(f"kl_kind is {kl_kind!r}; allowed: {', '.join(KL_KINDS)}")
+    if kl and kl_kind == "k1":
+        raise ValueError(
+            "kl_kind is 'k1', whose gradient does not depend on the reference policy (its mean is "
+            "0): use k2 or k3, or kl=0"
+        )
+
+
 def policy_gradient_terms(
     actions: Actions,
     advantage_K: Array,

@@ -156,9 +156,13 @@ def kl_estimate(
     With `d = ref_logp - logp` and tokens sampled from the policy:
 
     * `"k1"`: `-d`. Mean: the KL. Mean gradient: 0, so it measures but cannot train.
-    * `"k2"`: `d^2 / 2`. Mean: close to the KL when it is small. Mean gradient: that of the KL.
+    * `"k2"`: `d^2 / 2`. Mean: half the mean squared log-ratio, `E[log(policy / reference)^2] / 2`,
+      close to the KL when it is small. Mean gradient: that of the KL.
     * `"k3"`: `exp(d) - 1 - d`, never negative. Mean: the KL. Mean gradient: that of
       KL(reference || policy). AVATAR's code uses this one.
+
+    Nothing here weighs tokens that another policy sampled (replayed, or of an earlier inner epoch):
+    their means are under that policy, and are no KL.
 
     Args:
         logp_T: f32[T] log-probabilities under the policy.
