@@ -163,6 +163,13 @@ def test_an_answer_without_a_reward_is_not_learnt_from_and_never_stored(config):
         assert np.isfinite(step.metrics["reward"])
         assert np.isfinite(step.batch.advantage_NK).all()
         assert step.batch.advantage_NK[[1, 4], 0].tolist() == [0.0, 0.0]
+        drawn = step.metrics["replayed"]
+        trained = [True, False, True] * 2 + [True] * drawn + [False] * (2 - drawn)
+        assert step.batch.action_mask_NA.any(axis=1).tolist() == trained
+        fresh_weight = (4 + drawn) / 4  # a mean over the four that are known
+        weights = np.where(trained, fresh_weight, 0.0)[:6]
+        np.testing.assert_allclose(step.batch.mixture.weight[:6], weights, rtol=1e-6)
+        np.testing.assert_allclose(step.batch.mixture.kl_weight[:6], weights, rtol=1e-6)
         assert all(np.isfinite(g["reward"]) for g in step.groups if g["replayed"])
     held = made.buffer.state()
     assert int(held["size"][0]) == len(made.buffer) > 0

@@ -19,7 +19,8 @@ class Mixed(NamedTuple):
     """A batch of all processes: fresh samples in (b, g) order, then the replayed ones.
 
     ``fresh``, ``drawn``: the samples. ``advantages``, ``weights``, ``kl_weights``: f32 ``[N + R]``,
-    N fresh samples and room for R replayed ones; 0 where fewer were drawn.
+    N fresh samples and room for R replayed ones; 0 where fewer were drawn. ``trains``: bool
+    ``[N + R]``, rows that hold a sample whose reward is known; the others count for nothing.
     """
 
     fresh: Sequence[Sample]
@@ -27,11 +28,7 @@ class Mixed(NamedTuple):
     advantages: np.ndarray
     weights: np.ndarray
     kl_weights: np.ndarray
-
-    @property
-    def trains(self) -> np.ndarray:
-        """bool[N + R]: rows that hold a sample."""
-        return np.arange(len(self.advantages)) < len(self.fresh) + len(self.drawn)
+    trains: np.ndarray
 
 
 def fresh_advantages(reward_BG: np.ndarray, settings: Any) -> np.ndarray:
@@ -59,9 +56,11 @@ def mixed(
     replayed_R = _replayed_advantages(drawn, stats, replayed, settings)
     advantages = np.concatenate([[sample.advantage for sample in fresh], replayed_R])
     old = np.arange(len(advantages)) >= len(fresh)
-    trains = np.arange(len(advantages)) < len(fresh) + len(drawn)
+    rewards = np.full(len(advantages), np.nan)
+    rewards[: len(fresh) + len(drawn)] = [sample.reward for sample in (*fresh, *drawn)]
+    trains = np.isfinite(rewards)
     weights, kl_weights = avatar.sample_weights(trains, old, settings)
-    return Mixed(fresh, drawn, advantages.astype(np.float32), weights, kl_weights)
+    return Mixed(fresh, drawn, advantages.astype(np.float32), weights, kl_weights, trains)
 
 
 def _replayed_advantages(

@@ -251,6 +251,7 @@ class AnswerCollector:
                 ref_logp_NA[n, : len(samples[i].ref_logp)] = samples[i].ref_logp
         made = as_batch(media, rows, batch.advantages[place, None])
         return made._replace(
+            action_mask_NA=rows.action_mask & batch.trains[place, None],
             old_logp_NA=rows.sampler_logp,
             mixture=Mixture(
                 ref_logp_A=ref_logp_NA,

@@ -50,6 +50,24 @@ def as_batch(
     )
 
 
+def credited(
+    batch: Batch, action_mask_NA: np.ndarray, advantage_BGK: np.ndarray, reward_BG: np.ndarray
+) -> Batch:
+    """The rows of B groups with their advantages; a rollout without a reward trains nothing.
+
+    Its actions are masked, so that means and KL terms are those of a batch without that row.
+
+    Args:
+      batch: N = B x G rows; may be on the devices already.
+      action_mask_NA: bool, their actions.
+      reward_BG: NaN where it is not known.
+    """
+    return batch._replace(
+        advantage_NK=np.asarray(advantage_BGK, np.float32).reshape(-1, advantage_BGK.shape[-1]),
+        action_mask_NA=action_mask_NA & np.isfinite(reward_BG).reshape(-1, 1),
+    )
+
+
 def with_reference(batch: Batch) -> Batch:
     """A batch of fresh rows with room for log-probs under a reference policy."""
     count = len(batch.tokens_NT)

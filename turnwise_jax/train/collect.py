@@ -26,7 +26,7 @@ from turnwise_jax.rollout.sampling import Sampling
 from turnwise_jax.rollout.shapes import RowShapes, Shapes, row_buckets, shared
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
 from turnwise_jax.train.ahead import Ahead, Make
-from turnwise_jax.train.batches import Clock, Collected, as_batch, with_reference
+from turnwise_jax.train.batches import Clock, Collected, as_batch, credited, with_reference
 from turnwise_jax.train.config import reward_settings
 from turnwise_jax.train.credit import Credit, credit_rule, empty
 from turnwise_jax.train.data import Data
@@ -256,14 +256,15 @@ class RolloutCollector:
         )
         batch = self._rows(rollouts, said.room)
         room = padding(batch, self.hosts, copies=self.copies)
+        actions_NA = batch.action_mask_NA
         if self.prepare is not None:
             batch = self.prepare(state, batch)
         clock.lap("rows")
         self.sampler.begin(state.params, iteration + 1, clock)
         trajectories, scores = self._judge(said, clock)
         credit = self.credit(scores, step=self._completed(state, iteration))
-        advantage_BGK = credit.advantages[self.hosts.index :: self.hosts.count]
-        batch = batch._replace(advantage_NK=_per_row(advantage_BGK))
+        own = slice(self.hosts.index, None, self.hosts.count)
+        batch = credited(batch, actions_NA, credit.advantages[own], credit.terms.reward[own])
         clock.lap("credit")
         metrics = reward_metrics(said, scores.turns, credit, scores.stats)
         metrics["skipped_records"] = len(said.skipped)
@@ -382,8 +383,3 @@ def rows_on_devices(make: Make, layout: Layout) -> Make:
         return layout.split(media), rows, shapes
 
     return placed
-
-
-def _per_row(advantage_BGK: np.ndarray) -> np.ndarray:
-    """f32[N, K]."""
-    return np.asarray(advantage_BGK, np.float32).reshape(-1, advantage_BGK.shape[-1])
