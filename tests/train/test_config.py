@@ -40,7 +40,7 @@ def test_defaults_are_the_papers():
     }  # fmt: skip
     assert config.reward.to_dict() == {
         "quality": 3.0, "repetition": 2.0, "out_of_window": 0.5, "shared_prefix": 2.0,
-        "omega": 0.5, "prefix_chars": 50, "kind": "pauc",
+        "omega": 0.5, "prefix_chars": 50, "on_failure": "drop_rollout", "kind": "pauc",
     }  # fmt: skip
     assert config.algorithm.to_dict() == {
         "name": "turnwise", "credit": "turn", "reduction": "turn", "alpha": 1.0,
@@ -73,7 +73,7 @@ IMPOSSIBLE = [
     ("rollout.ahead", -1), ("rollout.ahead", 2), ("rollout.show_at", 1.1),
     ("reward.quality", float("nan")), ("reward.repetition", -1.0), ("reward.out_of_window", -1.0),
     ("reward.shared_prefix", -1.0), ("reward.omega", 1.1), ("reward.omega", -0.1),
-    ("reward.prefix_chars", 0), ("judge.kind", "oracle"),
+    ("reward.prefix_chars", 0), ("reward.on_failure", "zero"), ("judge.kind", "oracle"),
 ]  # fmt: skip
 
 

@@ -13,10 +13,11 @@ from turnwise_jax.algorithms import grpo, turnwise
 from turnwise_jax.data.records import Dialogue, Turn
 from turnwise_jax.errors import InputError
 from turnwise_jax.kernels import RewardWeights
+from turnwise_jax.rewards import pauc
 from turnwise_jax.rewards.judges import RuleJudge
 from turnwise_jax.rewards.trajectory import ReplyWindow, Trajectory, score_trajectories
 from turnwise_jax.rollout.shapes import row_buckets
-from turnwise_jax.train.credit import assign_credit, empty_scores
+from turnwise_jax.train.credit import assign_credit, credit_rule, empty_scores
 from turnwise_jax.train.report import group_records, group_std, reward_metrics
 
 B, G, K = 2, 3, 3
@@ -139,6 +140,80 @@ def test_failed_judgement_drops_that_reply_only():
     late = credit((REPLIES[0], (*REPLIES[1][:2], (SILENT, ANSWERS[1], SILENT))))[0]
     np.testing.assert_array_equal(given.terms.quality, late.terms.quality)
     np.testing.assert_array_equal(given.terms.repetition, late.terms.repetition)
+
+
+# Two right replies and silence; the judge has no grade for the second.
+SUNG = (
+    REPLIES[0],
+    (
+        (ANSWERS[1], SILENT, SILENT),
+        (f"{ANSWERS[1]} It sings.", SILENT, SILENT),
+        (SILENT, SILENT, SILENT),
+    ),
+)
+
+
+class Ungraded(RuleJudge):
+    """Has no quality for replies that sing, and a verdict of repetition for all."""
+
+    def ask(self, requests, on_answer=None):
+        answers = super().ask(requests)
+        return [
+            None if r.kind == "quality" and "sings" in r.reply else a
+            for r, a in zip(requests, answers, strict=True)
+        ]
+
+
+def graded(on_failure: str, method=turnwise, **weights):
+    """(credit, turns, stats) of ``SUNG`` as a run makes it."""
+    reward = pauc.Settings(on_failure=on_failure, **weights)
+    scores = pauc.score(trajectories(SUNG), Ungraded(), reward, num_windows=2)
+    rule = credit_rule(
+        pauc, reward, group_size=G, algorithm=method, settings=method.Settings(), total_steps=100
+    )
+    return rule(scores, step=100), scores.turns, scores.stats
+
+
+@pytest.mark.parametrize("method", [turnwise, grpo])
+def test_a_rollout_with_an_ungraded_reply_is_left_out_of_its_group(method):
+    given, turns, stats = graded("drop_rollout", method)
+    assert np.isnan(given.terms.reward).tolist() == [[False] * 3, [False, True, False]]
+    pair = given.prefix_scores[1, ::2]
+    alpha = 1.0 if method is turnwise else 0.0
+    expected = kernels.turn_advantages(pair, alpha=alpha)
+    assert (np.asarray(expected) != 0).any()
+    np.testing.assert_allclose(given.advantages[1, ::2], expected, atol=1e-6)
+    np.testing.assert_array_equal(given.advantages[1, 1], 0.0)
+    assert given.shared[1, 1] == 0.0
+    whole, _, _ = credit(SUNG, method=method)
+    np.testing.assert_array_equal(given.advantages[0], whole.advantages[0])
+    metrics = reward_metrics(rollouts(SUNG), turns, given, stats)
+    assert (metrics["invalid_rewards"], metrics["judge_failed"]) == (1, 1)
+    assert metrics["reward"] == pytest.approx(float(np.nanmean(given.terms.reward)))
+    assert metrics["pauc"] == pytest.approx(100 * float(np.nanmean(given.terms.quality)))
+
+
+def test_by_the_published_rule_an_ungraded_reply_is_silence_to_its_group():
+    given, turns, stats = graded("drop_reply")
+    quality = given.terms.quality[1]
+    assert quality[1] == quality[2] < quality[0]
+    assert given.advantages[1, 1, 0] < 0 < given.advantages[1, 0, 0]
+    metrics = reward_metrics(rollouts(SUNG), turns, given, stats)
+    assert (metrics["invalid_rewards"], metrics["judge_failed"]) == (0, 1)
+
+
+def test_a_grade_that_the_reward_does_not_use_may_fail():
+    given, _, _ = graded("drop_rollout", quality=0.0)
+    assert np.isfinite(given.terms.reward).all()
+
+
+def test_a_reply_said_again_in_its_window_or_outside_needs_no_grade():
+    """Only its first time is judged; a window that starts after the last decision is skipped."""
+    windows = (ReplyWindow(2.0, 4.0, "What?", ANSWERS[0]), ReplyWindow(9.0, 9.5, "What?", "b"))
+    own = Trajectory("p", TIMES, (ANSWERS[0],) * 3, windows)
+    scores = pauc.score([own], RuleJudge(), pauc.Settings())
+    assert scores.known.tolist() == [True]
+    assert np.isnan(scores.turns.quality[0]).tolist() == [[False, True], [True, True], [True, True]]
 
 
 @pytest.mark.parametrize(("step", "alpha"), [(0, 0.0), (5, 0.5), (10, 1.0)])

@@ -35,13 +35,14 @@ class Scores(NamedTuple):
     ``turns`` ``[N, K]``, ``windows`` ``[N, W]``: of a kind with prefix scores all that the kernels
     need; of another who spoke when. ``terms``: of a kind without prefix scores a NamedTuple of f32
     ``[N]``, ``reward`` first; None where the kernels make them. A reward that cannot be known is
-    NaN.
+    NaN. ``known``: bool ``[N]``, whose reward the kernels may make; None: everyone's.
     """
 
     turns: ScoredTurns
     windows: Windows
     terms: Any
     stats: JudgeStats
+    known: np.ndarray | None = None
 
 
 def score_trajectories(

@@ -74,6 +74,7 @@ def credit_rule(kind: ModuleType, reward: Any, **fixed: Any) -> Callable[..., Cr
         return assign_credit(
             scores.turns,
             scores.windows,
+            scores.known,
             weights=reward.weights,
             omega=reward.omega,
             step=step,
@@ -86,6 +87,7 @@ def credit_rule(kind: ModuleType, reward: Any, **fixed: Any) -> Callable[..., Cr
 def assign_credit(
     turns: ScoredTurns,
     windows: Windows,
+    known_N: np.ndarray | None = None,
     *,
     group_size: int,
     algorithm: ModuleType,
@@ -99,6 +101,8 @@ def assign_credit(
 
     Args:
       turns, windows: stacked over N, as ``rewards.score_trajectories`` returns them.
+      known_N: bool, trajectories whose reward may be made of them, all by default; the quality,
+        reward and prefix scores of the others are NaN.
       algorithm, settings: a method of ``ALGORITHMS`` and its checked settings.
       weights, omega: of eq. 1 and PAUC.
       step, total_steps: completed and scheduled optimizer updates, for alpha's warm-up; an update
@@ -107,6 +111,7 @@ def assign_credit(
     credit = _assign(
         turns,
         windows,
+        np.ones(len(turns.mask), bool) if known_N is None else known_N,
         np.int32(step),
         group_size=group_size,
         algorithm=algorithm,
@@ -132,6 +137,7 @@ def assign_credit(
 def _assign(
     turns: ScoredTurns,
     windows: Windows,
+    known_N: Array,
     step: Array,
     *,
     group_size: int,
@@ -144,13 +150,14 @@ def _assign(
     def grouped(x: Array) -> Array:
         return x.reshape(-1, group_size, *x.shape[1:])
 
-    def score(turns: ScoredTurns, windows: Windows) -> tuple[ScoreTerms, Array]:
-        return (
-            kernels.score_trajectory(turns, windows, weights, omega=omega),
-            kernels.prefix_scores(turns, windows, weights, omega=omega),
-        )
+    def score(turns: ScoredTurns, windows: Windows, known: Array) -> tuple[ScoreTerms, Array]:
+        terms = kernels.score_trajectory(turns, windows, weights, omega=omega)
+        prefix_K1 = kernels.prefix_scores(turns, windows, weights, omega=omega)
+        reward, quality = (jnp.where(known, x, jnp.nan) for x in (terms.reward, terms.quality))
+        terms = terms._replace(reward=reward, quality=quality)
+        return terms, jnp.where(known, prefix_K1, jnp.nan)
 
-    terms, prefix_NK1 = jax.vmap(score)(turns, windows)
+    terms, prefix_NK1 = jax.vmap(score)(turns, windows, known_N)
     terms, prefix_BGK1, mask_BGK = jax.tree.map(grouped, (terms, prefix_NK1, turns.mask))
     valid_BG = jnp.isfinite(terms.reward)
     advantages = partial(

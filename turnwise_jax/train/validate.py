@@ -13,6 +13,7 @@ from turnwise_jax.data import DATASETS
 from turnwise_jax.data.reply_styles import STYLES
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges import JUDGES
+from turnwise_jax.rewards.pauc import ON_FAILURE
 from turnwise_jax.rollout.replay import DRAWS, TIERS, tier_capacities
 from turnwise_jax.train.config import algorithm_settings, declared, reward_settings
 
@@ -28,6 +29,7 @@ CHOICES = {
     "optimizer.schedule": ("constant", "cosine"),
     "replay.draw": DRAWS,
     "judge.kind": tuple(JUDGES),
+    "reward.on_failure": ON_FAILURE,
 }
 AT_LEAST = {
     "run.seed": 0,
