@@ -363,6 +363,13 @@ class Flaky(RuleJudge):
 
 def test_failed_judgements_are_counted_and_the_run_goes_on(place, tmp_path, monkeypatch):
     monkeypatch.setattr(collect, "make_judge", lambda config: Flaky())
+    updated, trained = run.Update.__call__, []
+
+    def update(self, state, batch, **options):
+        trained.extend(np.asarray(batch.action_mask_NA).any(axis=1).tolist())
+        return updated(self, state, batch, **options)
+
+    monkeypatch.setattr(run.Update, "__call__", update)
     config = rl(place, tmp_path / "run")
     directory, _ = run.train(config)
     lines = read_jsonl(directory / METRICS)
@@ -378,6 +385,7 @@ def test_failed_judgements_are_counted_and_the_run_goes_on(place, tmp_path, monk
             assert not any((*record["turn_advantages"], record["shared_advantage"]))
     for record in lost:
         assert record["prefix_scores"] == [None] * 4
+    assert trained == [record["reward"] is not None for record in groups]
 
 
 def test_judge_cache_outlives_a_crash(place, tmp_path, monkeypatch):
