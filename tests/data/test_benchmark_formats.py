@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from turnwise_jax.data.chat import ChatTemplate
 from turnwise_jax.data.example import load_example
 from turnwise_jax.data.images import FrameSpec
 from turnwise_jax.data.load import find_records, load_dialogues
-from turnwise_jax.data.records import ClipSpec
+from turnwise_jax.data.records import ClipSpec, Dialogue
 from turnwise_jax.data.sources import qa
 from turnwise_jax.data.sources.benchmarks import BENCHMARKS
 from turnwise_jax.data.sources.qa import THINK_SYSTEM
@@ -130,9 +131,21 @@ def test_mvbench_frame_folders_count_three_frames_a_second(tree, frames, numbers
     """From 1 s to 3 s that is frames 4 to 9, as frame 1 is shown at 0 s."""
     turn = turn_of(tree, "mvbench/json/episodic_reasoning.json", clip=ClipSpec(frames))
     assert [int(Path(frame.path).stem) for frame in turn.frames] == numbers
+    assert [frame.shown for frame in turn.frames] == pytest.approx([(n - 1) / 3 for n in numbers])
     assert turn.video
     assert turn.audio is None
     assert turn.time == 3.0
+
+
+def test_mvbench_frame_folders_are_stamped_from_their_start(tree, qwen):
+    """Six frames from 1 s to 2.67 s in three rows, the time of a row half-way between its two."""
+    turn = turn_of(tree, "mvbench/json/episodic_reasoning.json", clip=ClipSpec(99))
+    dialogue, grids = Dialogue("q", (turn,)), [(3, 2, 2)]
+    stamped = ChatTemplate(qwen, FrameSpec(), style="qwen3_vl").context(dialogue, grids)
+    text = qwen.decode(stamped.tokens)
+    assert re.findall(r"<([0-9.]+) seconds>", text) == ["1.2", "1.8", "2.5"]
+    plain = ChatTemplate(qwen, FrameSpec()).context(dialogue, grids)
+    assert plain.media[0].seconds_per_grid == pytest.approx(2 / 3)
 
 
 def test_video_mme_is_the_same_from_parquet_and_json(tree, tmp_path):

@@ -144,6 +144,36 @@ def test_image_files_of_a_video_turn_are_spread_over_the_turn(stamped):
     assert "<5.5 seconds>" in text
 
 
+def picture_files(rate, *, told=True, start=30.0):
+    """Four files of a video turn that ends at 36 s, taken from ``start`` on, ``rate`` a second."""
+    frames = tuple(Frame(f"{i}.jpg", shown=start + i / rate if told else None) for i in range(4))
+    return Dialogue("q", (Turn(frames, "Well?", 36.0, video=True),), system="S.")
+
+
+@pytest.mark.parametrize(
+    ("rate", "row", "stamps"), [(1, 2.0, (30.5, 32.5)), (4, 0.5, (30.1, 30.6))]
+)
+def test_every_family_keeps_the_rate_of_image_files(qwen, stamped, omni, rate, row, stamps):
+    """Rows of two files: their seconds apart, and Qwen3-VL's the middle of the two."""
+    dialogue, grids = picture_files(rate), [(2, 2, 2)]
+    for template in (ChatTemplate(qwen, FrameSpec()), omni):
+        (span,) = template.context(dialogue, grids).media
+        assert span.seconds_per_grid == row
+    text = shown(stamped, dialogue, grids)
+    assert text.count(" seconds>") == 2
+    assert all(f"<{stamp} seconds>" in text for stamp in stamps)
+
+
+def test_image_files_without_their_seconds_have_one_rate_in_every_family(qwen, stamped, omni):
+    """36 s in four files: rows of two begin 18 s apart."""
+    dialogue, grids = picture_files(1, told=False), [(2, 2, 2)]
+    for template in (ChatTemplate(qwen, FrameSpec()), omni):
+        assert template.context(dialogue, grids).media[0].seconds_per_grid == 18.0
+    text = shown(stamped, dialogue, grids)
+    assert "<13.5 seconds>" in text
+    assert "<31.5 seconds>" in text
+
+
 def test_pieces_of_stamped_videos_join_to_the_row(stamped):
     turns = tuple(
         Turn((Frame("v", 2.0 * k), Frame("v", 2.0 * k + 1)), "", 2.0 * k + 1, video=True)

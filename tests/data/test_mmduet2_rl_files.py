@@ -99,6 +99,8 @@ def test_the_written_files_have_the_public_layout(tmp_path):
         (Dialogue("a", (Turn((), "see <image>", 0.0),)), "no text <image>"),
         (Dialogue("a", (Turn((Frame("v", 0.0),), "", 0.0, video=True),)), "no video turns"),
         (Dialogue("a", (Turn((Frame("x#t=3"),), "", 0.0),)), "name ends in #t="),
+        (Dialogue("a", (Turn((Frame("x.tif", shown=3.0),), "", 3.0),)), "an image of that name"),
+        (Dialogue("a", (Turn((Frame("x.jpg", 3.0),), "", 3.0),)), "a video of that name"),
     ],
 )
 def test_what_the_format_cannot_hold_is_refused(tmp_path, dialogue, message):

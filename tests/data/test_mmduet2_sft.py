@@ -55,8 +55,9 @@ def test_pictures_may_be_plain_paths():
     assert parse(row) == parse(ROW)
 
 
-def test_the_time_of_a_turn_is_that_of_its_last_video_frame():
-    row = changed("images", [f"a.mp4#t={t}" for t in (0, 1.5, 3)])
+@pytest.mark.parametrize("name", ["a.mp4", "a/7.jpg"])
+def test_the_time_of_a_turn_is_that_of_its_last_video_frame(name):
+    row = changed("images", [f"{name}#t={t}" for t in (0, 1.5, 3)])
     assert [turn.time for turn in parse(row).turns] == [1.5, 3.0]
 
 
@@ -98,7 +99,7 @@ def test_a_bad_record_is_one_line_with_file_record_and_field(path, value, field,
 def test_what_is_written_is_read_back_exactly(tmp_path):
     turns = (
         Turn((Frame(f"{tmp_path}/a.mp4", 1 / 3), Frame("/b.jpg")), "What?\n", 0.5, " Yes"),
-        Turn((), " and ", 0.5, "NO REPLY"),
+        Turn((Frame("/c/1.PNG", shown=0.25),), " and ", 0.5, "NO REPLY"),
         Turn((Frame(f"{tmp_path}/a.mp4", 2.0),), "", 7.25, "\u00e9\u2028 done"),
     )
     windows = (Window(0.1, 2.0, "q", "a"), Window(3.0, 3.0, "q", "b", 2.5))

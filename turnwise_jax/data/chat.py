@@ -28,7 +28,7 @@ from turnwise_jax.data.media_text import (
     TurnMedia,
     frame_times,
 )
-from turnwise_jax.data.records import Dialogue, Turn, media_groups
+from turnwise_jax.data.records import Dialogue, media_groups
 from turnwise_jax.data.tokens import Vocab
 from turnwise_jax.errors import InputError
 
@@ -266,18 +266,28 @@ def _media_by_turn(
     if len(groups) != len(grids):
         raise ValueError(f"dialogue {dialogue.id!r}: {len(grids)} grids, {len(groups)} needed")
     spans: list[list[MediaSpan]] = [[] for _ in dialogue.turns]
+    times = _shown_at(dialogue)
     number = 0
     for (index, _, video), grid in zip(groups, grids, strict=True):
-        seconds = _seconds_per_grid(dialogue.turns[index], template.spec) if video else None
+        seconds = _seconds_per_grid(times[index], template.spec) if video else None
         span = MediaSpan(0, tuple(grid), "video" if video else "image", seconds, number)
         spans[index].append(span)
         number += grid[0]
-    media, before = [], 0.0
-    sounds = _sound_spans(dialogue, template)
-    for turn, own, sound in zip(dialogue.turns, spans, sounds, strict=True):
-        media.append(TurnMedia(tuple(own), sound, frame_times(turn.frames, before, turn.time)))
-        before = turn.time
-    return media
+    return [
+        TurnMedia(tuple(own), sound, own_times)
+        for own, sound, own_times in zip(
+            spans, _sound_spans(dialogue, template), times, strict=True
+        )
+    ]
+
+
+def _shown_at(dialogue: Dialogue) -> list[tuple[float, ...]]:
+    """When the frames of each turn are shown, seconds."""
+    before = [0.0, *(turn.time for turn in dialogue.turns)]
+    return [
+        frame_times(turn.frames, since, turn.time)
+        for turn, since in zip(dialogue.turns, before, strict=False)
+    ]
 
 
 def _sound_spans(dialogue: Dialogue, template: ChatTemplate) -> list[MediaSpan | None]:
@@ -300,10 +310,10 @@ def _sound_spans(dialogue: Dialogue, template: ChatTemplate) -> list[MediaSpan |
     return spans
 
 
-def _seconds_per_grid(turn: Turn, spec: FrameSpec) -> float:
-    """Seconds one temporal patch covers, from the mean distance of a video turn's frames."""
-    times = [frame.time for frame in turn.frames if frame.time is not None]
-    if len(times) < 2:
-        return float(spec.temporal_patch_size)
-    interval = (times[-1] - times[0]) / (len(times) - 1)
-    return spec.temporal_patch_size * interval
+def _seconds_per_grid(times: Sequence[float], spec: FrameSpec) -> float:
+    """Seconds one temporal patch covers, from the mean distance of a video turn's frames.
+
+    A frame a second where there is no distance: one frame, or no time at all.
+    """
+    interval = (times[-1] - times[0]) / max(1, len(times) - 1)
+    return spec.temporal_patch_size * (interval or 1.0)

@@ -117,14 +117,14 @@ HEARING = frozenset({"qwen2_5_omni"})
 
 
 def frame_times(frames: tuple[Frame, ...], before: float, time: float) -> tuple[float, ...]:
-    """When the frames of a turn are shown: their own times, else evenly up to the turn's.
+    """When the frames of a turn are shown: their own seconds, else evenly up to the turn's.
 
     Args:
       frames: of one turn. before, time: of the last turn and of this one, seconds.
     """
     step = (time - before) / max(1, len(frames))
     return tuple(
-        before + (index + 1) * step if frame.time is None else frame.time
+        before + (index + 1) * step if frame.second is None else frame.second
         for index, frame in enumerate(frames)
     )
 

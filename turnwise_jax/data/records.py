@@ -24,11 +24,18 @@ class Frame:
     """One picture.
 
     ``time`` None: the image file at ``path``. Otherwise: what the video at ``path`` shows ``time``
-    seconds after its first frame.
+    seconds after its first frame. ``shown``: of an image file that was taken from a video, the
+    second of it, where that is known.
     """
 
     path: str
     time: float | None = None
+    shown: float | None = None
+
+    @property
+    def second(self) -> float | None:
+        """Its second in its video; None for an image file that does not say."""
+        return self.shown if self.time is None else self.time
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,9 @@ def _frames(dialogue: Dialogue) -> Iterator[Problem]:
         return
     for number, turn in enumerate(dialogue.turns):
         for place, frame in enumerate(turn.frames):
-            if frame.time is not None and frame.time > turn.time + 1e-3:
+            if frame.second is not None and frame.second > turn.time + 1e-3:
                 field = f"turns[{number}].frames[{place}]"
-                message = f"shows {frame.time:g} s, the turn decides at {turn.time:g} s"
+                message = f"shows {frame.second:g} s, the turn decides at {turn.time:g} s"
                 yield Problem(dialogue.id, "future_frame", field, message)
 
 

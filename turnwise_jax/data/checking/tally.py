@@ -92,7 +92,7 @@ class Tally:
             self.options[len(question.options)] += 1
             self.letters[question.answer] += 1
         turn = dialogue.turns[-1]
-        times = [frame.time for frame in turn.frames if frame.time is not None]
+        times = [frame.second for frame in turn.frames if frame.second is not None]
         if times:  # spread evenly over the clip: its start mirrors its end
             self.dialogue_seconds.append(2 * turn.time - times[0] - times[-1])
         elif turn.audio is not None:

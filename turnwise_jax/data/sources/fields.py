@@ -16,6 +16,7 @@ from turnwise_jax.errors import InputError
 PLACEHOLDER = "<image>"
 SOUND_PLACEHOLDER = "<audio>"  # only in records that have sounds
 _LONGEST = 400  # characters of a message
+_IMAGES = {".jpg", ".jpeg", ".png", ".webp", ".bmp"}
 _FRAGMENT = re.compile(r"(?P<path>.+)#t=(?P<time>[^#]*)")
 
 
@@ -116,7 +117,10 @@ class Fields:
         return tuple(windows)
 
     def frame(self, value: Any, field: str, root: str | os.PathLike[str]) -> Frame:
-        """A picture from a path, or from ``video#t=seconds``; relative paths start at ``root``."""
+        """A picture from a path, or from ``video#t=seconds``; relative paths start at ``root``.
+
+        Behind the name of an image file the seconds say when its video showed it.
+        """
         path, time = self.text(value, field), None
         if not path:
             self.fail(field, "is an empty path")
@@ -128,7 +132,8 @@ class Fields:
                 self.fail(field, f"needs #t=seconds, got {value!r}")
             if not (math.isfinite(time) and time >= 0):
                 self.fail(field, f"the time must be finite and not negative, got {value!r}")
-        return Frame(os.path.normpath(os.path.join(root, path)), time)
+        path = os.path.normpath(os.path.join(root, path))
+        return Frame(path, None, time) if _is_image(path) else Frame(path, time)
 
     def sound(self, value: Any, field: str, root: str | os.PathLike[str]) -> Sound:
         """A sound from ``file#t=start,end`` in seconds; relative paths start at ``root``."""
@@ -225,12 +230,19 @@ def writable(text: str) -> bool:
     return True
 
 
+def _is_image(path: str) -> bool:
+    return Path(path).suffix.lower() in _IMAGES
+
+
 def image_reference(frame: Frame, root: str | os.PathLike[str]) -> str:
     """The inverse of ``Fields.frame``: a path relative to ``root`` where it lies below it."""
     path = Path(frame.path)
     text = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-    if frame.time is not None:
-        return f"{text}#t={frame.time!r}"
+    if frame.second is not None:
+        if (frame.time is None) != _is_image(text):
+            kind = "an image" if frame.time is None else "a video"
+            raise InputError(f"{kind} of that name cannot be written with its time", file=text)
+        return f"{text}#t={frame.second!r}"
     if _FRAGMENT.fullmatch(text):
         raise InputError("an image file whose name ends in #t=... cannot be written", file=text)
     return text

@@ -114,7 +114,7 @@ def _times(fields: Fields, given: Any, frames: Sequence[Sequence[Frame]]) -> lis
     for pictures in frames:
         shown += len(pictures)
         if pictures:
-            last = pictures[-1].time
+            last = pictures[-1].second
             now = max(now, SECONDS_PER_FRAME * shown if last is None else last)
         times.append(now)
     return times

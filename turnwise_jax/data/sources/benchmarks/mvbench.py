@@ -10,9 +10,9 @@ EvolvingLMMs-Lab/lmms-eval, ``lmms_eval/tasks/mvbench/utils.py`` (1ab9504). Each
 ``start`` and ``end`` (seconds) count in the five tasks in which the notebook heeds them. Media:
 ``video/<folder of the task>``, or the same below ``video/data0613``, or below its own first folder
 once more, as archives unpacked in a folder of their name leave it. ``episodic_reasoning`` names
-folders of frames, three a second, ``00001.jpg`` and on; they are shown as one video without sound,
-two seconds a temporal patch. Category: the task, which is the file's name. All tasks at once:
-give the benchmark's folder as ``data.path``.
+folders of frames, three a second, ``00001.jpg`` (at 0 s) and on; they are shown as one video
+without sound, each at its own second. Category: the task, which is the file's name. All tasks at
+once: give the benchmark's folder as ``data.path``.
 """
 
 from __future__ import annotations
@@ -110,5 +110,8 @@ def _frame_folder(fields: Fields, row: dict[str, Any], folder: Path, clip: ClipS
         fields.fail("end", f"must leave something of the {count} frames, got {start:g}..{end:g} s")
     parts = max(1, min(clip.frames, int((end - start) * _FRAMES_PER_SECOND)))
     numbers = [int(time * _FRAMES_PER_SECOND) + 1 for time in spread(start, end, parts)]
-    frames = tuple(Frame(str(folder / f"{number:05d}.jpg")) for number in numbers)
+    frames = tuple(
+        Frame(str(folder / f"{number:05d}.jpg"), shown=(number - 1) / _FRAMES_PER_SECOND)
+        for number in numbers
+    )
     return Media(frames, True, None, end)
