@@ -262,7 +262,7 @@ def executed(work: Work, batch: Batch) -> float:
     count = partial(flops.work, work.policy.config, work.policy.params)
     total = count(flops.media_use(work.policy.config, batch.media))
     for use in flops.rows_use(batch):
-        total += count(use, passes=flops.update_passes(trains, REMAT))
+        total += count(use, passes=flops.update_passes(work.policy.params, trains, REMAT))
     return total.flops
 
 

@@ -19,6 +19,8 @@ from turnwise_jax.models.lora import is_adapter
 from turnwise_jax.models.params import Path, named
 
 PROJECTIONS = ("kernel", "lora_a", "lora_b")
+_LAYERS = {"layers", "blocks"}  # what rematerialisation computes again
+_FIRST = {("vision", "patch"), ("audio", "conv1")}
 SCORE_BYTES = 8  # a float32 attention score is written once and read once
 
 
@@ -56,13 +58,14 @@ class Work(NamedTuple):
 class Passes(NamedTuple):
     """How often a forward computation is executed in the end; a backward product counts as one.
 
-    ``projections``: of a kernel, by its path. ``attention``: of the decoder. ``towers``: of their
-    attention.
+    ``projections``: of a kernel, by its path. ``attention``: of the decoder. ``vision``, ``audio``:
+    of the towers' attention.
     """
 
     projections: Callable[[Path], float]
     attention: float = 1.0
-    towers: float = 1.0
+    vision: float = 1.0
+    audio: float = 1.0
 
 
 ONCE = Passes(lambda path: 1.0)
@@ -127,27 +130,31 @@ def work(config: Any, params: Any, use: Use, *, passes: Passes = ONCE, itemsize:
     return total
 
 
-def update_passes(trains: Callable[[Path], bool], remat: str) -> Passes:
+def update_passes(params: Any, trains: Callable[[Path], bool], remat: str) -> Passes:
     """Passes of a gradient step, in which the decoder is differentiated.
 
+    So is a tower that has anything to train, from its first layer on.
+
     Args:
+      params: the model's, or their shapes.
       trains: whether a parameter is trained.
       remat: one of ``REMAT``.
     """
-    again = 1.0 if remat == "full" else 0.0
+    sloped = {"text"} | {path[0] for path in named(params) if trains(path)}
 
     def projections(path: Path) -> float:
         own = 1.0 if trains(path) else 0.0
+        again = 1.0 if remat == "full" and _LAYERS & set(path) else 0.0
         if path[:2] == ("text", "head"):
             return 3.0 + own  # logits, logits again, of the hidden state, of the head
-        if path[0] == "text":
-            return 2.0 + again + own
-        return 2.0 + again + own if own else 1.0
+        if path[0] not in sloped or path[:2] in _FIRST:  # no slope of pixels and sounds
+            return 1.0 + own
+        return 2.0 + again + own
 
     # Two products forwards, five backwards: scores again, slopes of weights, queries, keys, values.
     attention = 3.5 + (remat != "none")
-    tower = trains(("vision", "patch", "kernel"))
-    return Passes(projections, attention, attention if tower else 1.0)
+    towers = (attention if tower in sloped else 1.0 for tower in ("vision", "audio"))
+    return Passes(projections, attention, *towers)
 
 
 def optimizer_bytes(params: Mapping[Path, Any], trains: Callable[[Path], bool]) -> float:
@@ -168,14 +175,14 @@ def _attention(config: Any, use: Use, passes: Passes, itemsize: int) -> Work:
         0.0,
         float(SCORE_BYTES * use.frame_pairs * config.vision.num_heads),
     )
-    total = decoder + vision.times(passes.towers)
+    total = decoder + vision.times(passes.vision)
     if use.sounds:
         audio = config.audio
         steps = audio.slice_frames // 2
         pairs = float(use.sounds * steps**2 * audio.encoder_layers)
         heads = audio.encoder_attention_heads
         sound = Work(4.0 * pairs * audio.d_model, 0.0, SCORE_BYTES * pairs * heads)
-        total += sound.times(passes.towers)
+        total += sound.times(passes.audio)
     return total
 
 

@@ -111,7 +111,7 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
     media = flops.media_use(policy.config, plan.batch.media)
     count = partial(flops.work, policy.config, policy.params, itemsize=itemsize)
 
-    passes = flops.update_passes(trained, config.policy.remat)
+    passes = flops.update_passes(policy.params, trained, config.policy.remat)
     step, once = flops.Work(), flops.Work()
     for use in flops.rows_use(plan.batch):
         step, once = step + count(use, passes=passes), once + count(use)
