@@ -300,7 +300,45 @@ def test_skipping_does_not_go_round_forever(folder):
     loader = make_loader(
         spoiled(folder, *range(10)), SPEC, batch_size=2, seed=0, on_bad_record="skip"
     )
-    with pytest.raises(InputError, match="no usable record in a whole pass; the last one: f: rec"):
+    with pytest.raises(
+        InputError, match=r"9 of 10 records cannot be used.* batches; one is f: rec"
+    ):
+        next(loader)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_no_batch_shows_a_record_twice_where_passes_meet(folder, processes):
+    """A refused record shifts the batches, so that some begin in one pass and end in the next."""
+
+    def run(**how):
+        return make_loader(
+            spoiled(folder, 2), SPEC, batch_size=4 // processes, seed=1, steps=24,
+            on_bad_record="skip", process_count=processes, **how,
+        )  # fmt: skip
+
+    batches = ids(run())
+    assert all(len(set(batch)) == 4 // processes for batch in batches)
+    assert len(batches) == 24
+    first = run()
+    before = ids([next(first) for _ in range(11)])
+    assert before + ids(run(start_state=json.loads(json.dumps(first.get_state())))) == batches
+
+
+def test_a_skipped_record_may_leave_just_one_batch(folder):
+    """Five records of which four can be used, and a pass leaves one of the five out."""
+    loader = make_loader(
+        spoiled(folder, 2)[:5], SPEC, batch_size=4, seed=0, steps=9, on_bad_record="skip"
+    )
+    assert [sorted(batch) for batch in ids(loader)] == [["d0", "d1", "d3", "d4"]] * 9
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_fewer_usable_records_than_a_batch_are_an_error(folder, shuffle):
+    few = spoiled(folder, 2)[:4]
+    loader = make_loader(
+        few, SPEC, batch_size=4, seed=0, shuffle=shuffle, on_bad_record="skip", epochs=3
+    )
+    with pytest.raises(InputError, match=r"field 'data.batch_size': 1 of 4 records cannot be used"):
         next(loader)
 
 

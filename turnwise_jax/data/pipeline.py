@@ -35,21 +35,22 @@ class Loader:
 
     def __init__(
         self,
-        records: grain.DatasetIterator[Example | InputError],
+        records: grain.DatasetIterator[tuple[int, Example | InputError]],
         *,
         batch_size: int,
         total: int,
-        shard: int,
+        among: int,
         plan: dict[str, Any],
         skip: bool,
         skipped: list[str],
     ):
-        """``records``: an endless stream whose passes are ``shard`` records long. ``plan``: what
-        the stream depends on, kept in the state to tell a foreign state apart."""
+        """``records``: an endless stream of numbered records. ``among``: how many can come in it.
+        ``plan``: what the stream depends on, kept in the state to tell a foreign state apart."""
         self._records = records
         self._batch_size = batch_size
         self._total = total
-        self._shard = shard
+        self._among = among
+        self._bad: set[int] = set()  # numbers of refused records
         self._plan = plan
         self._skip = skip
         self._skipped = skipped
@@ -65,27 +66,32 @@ class Loader:
         """The next batch.
 
         Raises:
-          InputError: a bad record under "raise", or a whole pass without one usable record.
+          InputError: a bad record under "raise", or more of them than leave a batch.
         """
         if self._step >= self._total:
             raise StopIteration
-        batch: list[Example] = []
-        refused = 0
+        batch: dict[int, Example] = {}
         while len(batch) < self._batch_size:
-            record = next(self._records)
+            number, record = next(self._records)
             if isinstance(record, Example):
-                batch.append(record)
-                refused = 0
-                continue
-            refused += 1
-            if not self._skip:
-                raise record
-            if refused >= self._shard:
-                raise InputError(f"no usable record in a whole pass; the last one: {record}")
-            if str(record) not in self._skipped:
-                self._skipped.append(str(record))
+                batch.setdefault(number, record)
+            else:
+                self._refuse(number, record)
         self._step += 1
-        return batch
+        return list(batch.values())
+
+    def _refuse(self, number: int, record: InputError) -> None:
+        if not self._skip:
+            raise record
+        if str(record) not in self._skipped:
+            self._skipped.append(str(record))
+        self._bad.add(number)
+        if self._among - len(self._bad) < self._batch_size:
+            raise InputError(
+                f"{len(self._bad)} of {self._among} records cannot be used, which does not leave a "
+                f"batch of {self._batch_size}: mend them or take smaller batches; one is {record}",
+                field="data.batch_size",
+            )
 
     def get_state(self) -> dict[str, Any]:
         """Where the loader stands between two batches; survives JSON."""
@@ -139,7 +145,8 @@ def make_loader(
       seed, shuffle: the order; every epoch has its own. Unshuffled keeps the order of the list.
       epochs, steps: how long; ``steps`` batches if given, else ``epochs`` passes over as many
         whole global batches as the dialogues fill. Bad records do not change the number of
-        batches: the stream runs on into the next pass instead.
+        batches: the stream runs on into the next pass instead. There, a record that stands in
+        the batch already is passed over: no batch has one twice.
       start_state: what ``get_state`` of an equal loader returned.
       workers: threads that read ahead while the caller computes, one batch far; 0 reads when
         asked. The batches do not depend on it.
@@ -181,7 +188,7 @@ def make_loader(
         iter(read.to_iter_dataset(options)),
         batch_size=batch_size,
         total=epochs * per_epoch if steps is None else steps,
-        shard=len(shard),
+        among=len(dialogues) if shuffle else len(shard),
         plan={
             "seed": seed,
             "shuffle": shuffle,
@@ -220,11 +227,11 @@ def read_once(
     buffer = max(workers, ahead) if workers else 0
     options = grain.ReadOptions(num_threads=workers, prefetch_buffer_size=buffer)
     with closing(iter(read.to_iter_dataset(options))) as records:
-        yield from records
+        yield from (record for _, record in records)
 
 
 class _Reader:
-    """Examples by index, or why there is none: the thread that reads does not decide what follows.
+    """Index and example, or why there is none: the thread that reads does not decide what follows.
 
     The first examples that fit into ``room`` bytes are kept. Passes go round and round, so that
     throwing out the oldest would throw out just what comes next.
@@ -243,18 +250,18 @@ class _Reader:
         self._room = room
         self._lock = threading.Lock()
 
-    def __call__(self, index: int) -> Example | InputError:
+    def __call__(self, index: int) -> tuple[int, Example | InputError]:
         if index in self._kept:
-            return self._kept[index]
+            return index, self._kept[index]
         try:
             example = load_example(self._dialogues[index], *self._how)
         except InputError as error:
-            return error
+            return index, error
         with self._lock:
             if index not in self._kept and example.nbytes <= self._room:
                 self._kept[index] = example
                 self._room -= example.nbytes
-        return example
+        return index, example
 
 
 def _check_sizes(**fields: tuple[int, int]) -> None:
