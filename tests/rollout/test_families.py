@@ -26,8 +26,9 @@ UNUSED = ("audio", "markers", "embedding")  # in every Omni checkpoint, but not 
 
 
 class Sampled(NamedTuple):
-    """A policy, the dialogues it saw, its rollouts, and those as training rows."""
+    """A policy's directory and itself, the dialogues it saw, its rollouts, and those as rows."""
 
+    directory: Any
     policy: Any
     examples: list
     made: Any
@@ -40,23 +41,46 @@ def sampled(request, tmp_path_factory):
     make_checkpoint(directory, family=request.param, marker_gain=2.0)
     policy = load_policy(directory)
     examples = make_examples(policy)
+    return Sampled(directory, policy, examples, *rolled_out(policy, examples))
+
+
+def rolled_out(policy, examples):
+    """Rollouts and their rows."""
     (shapes,) = shapes_for(policy, examples)
     engine = StreamEngine(policy, Sampling(temperature=TEMPERATURE, top_k=10), shapes)
     made = engine.rollout(policy.params, examples, group_size=GROUP, seed=3)
     length, actions = row_size(made)
-    return Sampled(policy, examples, made, train_rows(made, length=length, actions=actions))
+    return made, train_rows(made, length=length, actions=actions)
 
 
 def test_a_full_pass_gives_the_recorded_log_probabilities(sampled):
-    policy, _, made, rows = sampled
+    _, policy, _, made, rows = sampled
     logp = score(policy, policy.params, rows, made.prompts.media, TEMPERATURE)
     assert made.truncated.any()
     assert (~made.truncated & (made.length > 0)).any()
     assert np.abs(np.exp(logp - rows.sampler_logp) - 1).max() < 2e-5
 
 
+def test_bfloat16_decoding_stays_near_a_full_bfloat16_pass(sampled):
+    """Both passes round to 8 bits, in other orders, and each is as far from float32 as the other.
+
+    Independent errors of one size differ by 1.4 of it; a cache that lost more would show. Logits
+    are of order 1, which 8 bits hold to 0.004, and a few layers add to that.
+    """
+    policy = load_policy(sampled.directory, dtype="bfloat16")
+    made, rows = rolled_out(policy, sampled.examples)
+    media, mask = made.prompts.media, rows.action_mask
+    full = score(policy, policy.params, rows, media, TEMPERATURE)
+    exact = score(sampled.policy, policy.params, rows, media, TEMPERATURE)
+    rounding = np.abs(full - exact)[mask]
+    gap = np.abs(full - rows.sampler_logp)[mask]
+    assert 0 < rounding.mean() < 0.02
+    assert gap.mean() < 1.5 * rounding.mean()
+    assert gap.max() < 2.5 * rounding.max()
+
+
 def test_positions_carried_over_turns_are_those_of_the_whole_row(sampled):
-    policy, examples, made, rows = sampled
+    _, policy, examples, made, rows = sampled
     for b, example in enumerate(examples):
         replies = [
             (made.tokens[b, 0, k, : made.length[b, 0, k]], bool(made.truncated[b, 0, k]))
@@ -72,7 +96,7 @@ def test_positions_carried_over_turns_are_those_of_the_whole_row(sampled):
 
 
 def test_the_trainer_scores_the_same_and_every_parameter_learns(sampled):
-    policy, _, made, rows = sampled
+    _, policy, _, made, rows = sampled
     turns = made.turn_mask.shape[1]
     batch = as_batch(made.prompts.media, rows, np.zeros((len(rows.tokens), turns)))
     forward = Forward(policy.graphdef, TEMPERATURE, chunk=64)
@@ -93,7 +117,7 @@ def test_the_trainer_scores_the_same_and_every_parameter_learns(sampled):
 
 
 def test_one_pixel_reaches_every_later_turn_of_its_dialogue_alone(sampled):
-    policy, _, made, rows = sampled
+    _, policy, _, made, rows = sampled
     media = made.prompts.media
     before = score(policy, policy.params, rows, media, TEMPERATURE)
     patches = np.array(media.vision.patches)
@@ -112,7 +136,7 @@ def test_one_pixel_reaches_every_later_turn_of_its_dialogue_alone(sampled):
 
 @pytest.mark.parametrize("sampled", [OMNI], indirect=True)
 def test_one_frame_of_sound_reaches_every_later_turn_of_its_dialogue_alone(sampled):
-    policy, examples, made, rows = sampled
+    _, policy, examples, made, rows = sampled
     media = made.prompts.media
     assert [len(example.sound_slices) for example in examples] == [1, 3, 0]
     before = score(policy, policy.params, rows, media, TEMPERATURE)
