@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from turnwise_jax.cli import evaluate, hints
+from turnwise_jax.cli import evaluate, hints, world
 from turnwise_jax.cli.flags import define_config, parse
 from turnwise_jax.cli.main import COMMANDS
 from turnwise_jax.data.load import load_dialogues
@@ -34,6 +34,7 @@ DEFINE = {
     "study": define_config,
     "eval": evaluate.define,
     "hints": hints.define,
+    "world": world.define,
 }
 
 
@@ -60,8 +61,6 @@ def at_root(monkeypatch):
 def test_commands_and_their_flags_exist(words):
     assert words[0] == "turnwise"
     assert words[1] in COMMANDS
-    if words[1] == "world":
-        return
     args = parsed(words)
     if words[1] == "train" and "stages" not in args.config:
         check_fields(args.config)
@@ -83,7 +82,7 @@ def test_the_curriculums_last_policy_is_what_is_evaluated():
 
 def test_the_worlds_command_makes_what_the_page_lists(tmp_path):
     (words,) = (words for words in commands() if words[1] == "world")
-    sizes = {"--train": "1", "--test": "1", "--sheets": "1", "--out": str(tmp_path / "set")}
+    sizes = {"--train": "1", "--test": "1", "--sheets": "1", "--output": str(tmp_path / "set")}
     assert {flag.split("=")[0] for flag in words[2:]} == {"--kind", *sizes}
     COMMANDS[words[1]]([words[2], *(f"{flag}={value}" for flag, value in sizes.items())])
     named = re.findall(r"`((?:sft|rl|qa)_\w+\.jsonl)`", DOC)

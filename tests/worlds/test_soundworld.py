@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from turnwise_jax.cli import world as command
+from turnwise_jax.cli.main import main
 from turnwise_jax.data.audio import read_audio
 from turnwise_jax.data.hints import hinted, is_hinted
 from turnwise_jax.data.load import load_dialogues
@@ -23,7 +23,7 @@ from turnwise_jax.worlds import soundworld
 from turnwise_jax.worlds.sounddraw import question_sheet
 from turnwise_jax.worlds.soundscript import STAGES
 from turnwise_jax.worlds.soundsettings import SOUNDWORLDS, SoundWorld
-from turnwise_jax.worlds.soundworld import SoundWorldFiles, clips, dialogues, generate, main
+from turnwise_jax.worlds.soundworld import SoundWorldFiles, clips, dialogues, generate
 
 SMALL = SoundWorld(size=42, fps=4)
 TRAIN, TEST, SEED = 6, 3, 5
@@ -204,7 +204,8 @@ def test_sizes_that_cannot_be_are_refused(tmp_path, field, value):
 def test_command_line_makes_a_set_with_sheets(tmp_path, capsys):
     sizes = ["--train", "1", "--test", "1", "--seed", "2", "--sheets", "2"]
     out = tmp_path / "set"
-    assert main(["--out", str(out), "--world", "hard", *sizes, "--set", "things=[2,3]"]) == 0
+    command = ["world", "--kind=sound", f"--output={out}", "--world=hard", *sizes]
+    assert main([*command, "--set", "things=[2,3]"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(out)
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["world"]["things"] == [2, 3]
@@ -213,22 +214,28 @@ def test_command_line_makes_a_set_with_sheets(tmp_path, capsys):
 
 
 def test_command_line_reports_bad_settings_in_one_line(tmp_path, capsys):
-    assert main(["--out", str(tmp_path / "set"), "--set", "seconds=2.7"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert error.startswith("field 'seconds'")
+    command = ["world", "--kind=sound", f"--output={tmp_path / 'set'}"]
+    for wrong, told in {
+        "--set=seconds=2.7": "field 'seconds'",
+        "--set=seconds": "field 'set': 'seconds' is not of the form",
+        "--world=redundant": "field 'world': is 'redundant'; sound has demo",
+        "--out=elsewhere": "Unknown command line flag 'out'",
+    }.items():
+        assert main([*command, wrong]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        assert error.startswith(f"turnwise world: error: {told}")
     assert not list(tmp_path.iterdir())
 
 
 def test_turnwise_world_makes_either_kind(tmp_path):
     sizes = ["--train", "1", "--test", "1"]
-    command.main(["--kind", "sound", "--out", str(tmp_path / "heard"), *sizes])
-    command.main(["--out", str(tmp_path / "seen"), *sizes, "--set", "size=56"])
+    assert main(["world", "--kind=sound", f"--output={tmp_path / 'heard'}", *sizes]) == 0
+    assert main(["world", f"--output={tmp_path / 'seen'}", *sizes, "--set", "size=56"]) == 0
     assert (tmp_path / "heard" / "qa_test.jsonl").is_file()
     assert (tmp_path / "seen" / "rl_test.parquet").is_file()
-    with pytest.raises(SystemExit) as caught:
-        command.main(["--kind", "sound", "--out", str(tmp_path / "x"), "--set", "window=[3,5]"])
-    assert caught.value.code == 2
+    command = ["world", "--kind=sound", f"--output={tmp_path / 'x'}"]
+    assert main([*command, "--set", "window=[3,5]"]) == 2  # a field of the other kind
 
 
 def test_a_sheet_shows_frames_wave_and_texts(files, tmp_path):

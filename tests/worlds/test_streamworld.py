@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from world_set import SEED, TEST, TRAIN
 
+from turnwise_jax.cli.main import main
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.data.video import probe, read_frames
 from turnwise_jax.errors import InputError
 from turnwise_jax.worlds import streamworld
 from turnwise_jax.worlds.settings import World
-from turnwise_jax.worlds.streamworld import WorldFiles, clips, generate, main, rl_record
+from turnwise_jax.worlds.streamworld import WorldFiles, clips, generate, rl_record
 
 SMALL = World(history_turns=1, target_turns=3, size=56)
 COUNTS = {"train": TRAIN, "test": TEST}
@@ -217,7 +218,8 @@ def test_the_set_may_be_moved(files, tmp_path):
 def test_command_line_makes_a_set(tmp_path, capsys):
     sizes = ["--train", "1", "--test", "1", "--seed", "2", "--sheets", "1"]
     settings = ["--set", "size=56", "--set", "target_turns=3", "--set", "window=[3,5]"]
-    assert main(["--out", str(tmp_path / "set"), "--world", "quiet", *sizes, *settings]) == 0
+    out = f"--output={tmp_path / 'set'}"
+    assert main(["world", out, "--world", "quiet", *sizes, *settings]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "set")
     manifest = json.loads((tmp_path / "set" / "manifest.json").read_text())
     assert manifest["world"]["window"] == [3, 5]
@@ -226,8 +228,8 @@ def test_command_line_makes_a_set(tmp_path, capsys):
 
 
 def test_command_line_reports_bad_settings_in_one_line(tmp_path, capsys):
-    assert main(["--out", str(tmp_path / "set"), "--set", "window=[1,2]"]) == 2
+    assert main(["world", f"--output={tmp_path / 'set'}", "--set", "window=[1,2]"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert error.startswith("field 'window'")
+    assert error.startswith("turnwise world: error: field 'window'")
     assert not list(tmp_path.iterdir())

@@ -34,7 +34,7 @@ commands:
   shapes    lengths of a run's data, and the shapes that pad them least
   study     several trainings and evaluations, a table and pictures (the demo)
   analyze   training dynamics and where the credit goes, from the logs of any runs
-  world     write the embedded world's videos and records
+  world     write an embedded world's videos and records
 
 `turnwise COMMAND --help` lists the command's flags.
 """

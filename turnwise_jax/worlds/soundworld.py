@@ -14,14 +14,13 @@ is a folder of real .mp4 files and JSON lines of ``data.sources.qa``::
 
 From the command line::
 
-    python -m turnwise_jax.worlds.soundworld --out data/sounds --train 400 --test 100 --sheets 4
+    turnwise world --kind=sound --output=data/sounds --train=400 --test=100 --sheets=4
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +33,9 @@ from turnwise_jax.data.records import Dialogue, Frame, Sound
 from turnwise_jax.data.sources import qa
 from turnwise_jax.data.sources.questions import user_text
 from turnwise_jax.worlds import files as folders
-from turnwise_jax.worlds.command import run
 from turnwise_jax.worlds.soundrender import draw_clip
 from turnwise_jax.worlds.soundscript import STAGES, SYSTEM, Asked, Scene, ask, sample_scene
-from turnwise_jax.worlds.soundsettings import SOUNDWORLDS, SoundWorld
+from turnwise_jax.worlds.soundsettings import SoundWorld
 
 FORMAT = 1  # raise when the same setting and seed would give another set
 
@@ -175,28 +173,9 @@ def _parts(
         yield files.rl(stage), families, False
 
 
-def _generate(out: str, world: SoundWorld, **sizes: int) -> Path:
-    return generate(out, world, **sizes).root
-
-
-def _draw_sheets(root: Path, count: int) -> None:
+def draw_sheets(root: Path, count: int) -> None:
     """Contact sheets of the first held-out questions under ``sheets/``."""
     if count > 0:
         from turnwise_jax.worlds.sounddraw import draw_sheets  # matplotlib is slow to import
 
         draw_sheets(SoundWorldFiles(root).sft("test"), root / "sheets", count)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Makes a set from the command line; bad settings end in one line and status 2."""
-    return run(
-        argv,
-        prog="python -m turnwise_jax.worlds.soundworld",
-        worlds=SOUNDWORLDS,
-        generate=_generate,
-        draw_sheets=_draw_sheets,
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

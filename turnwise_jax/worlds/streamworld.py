@@ -11,15 +11,14 @@ annotations in the MMDuet2 formats (facts 4.1, 4.2), read by the same readers as
 
 From the command line::
 
-    python -m turnwise_jax.worlds.streamworld --out data/world --train 250 --test 60 --sheets 4
+    turnwise world --output=data/world --train=250 --test=60 --sheets=4
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +31,6 @@ from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import SILENCE, Dialogue, Frame, Turn, Window
 from turnwise_jax.data.sources import mmduet2_rl, mmduet2_sft
 from turnwise_jax.worlds import files as folders
-from turnwise_jax.worlds.command import run
 from turnwise_jax.worlds.render import draw_video
 from turnwise_jax.worlds.script import (
     SYSTEM,
@@ -43,7 +41,7 @@ from turnwise_jax.worlds.script import (
     sample_events,
     teacher,
 )
-from turnwise_jax.worlds.settings import QUESTIONS, WORLDS, World
+from turnwise_jax.worlds.settings import QUESTIONS, World
 
 FORMAT = 1  # raise when the same setting and seed would give another set
 THREADS = min(4, cores())  # that draw videos
@@ -227,11 +225,7 @@ def _fill(
             mmduet2_rl.write(records, files.rl(split), root=files.root)
 
 
-def _generate(out: str, world: World, **sizes: int) -> Path:
-    return generate(out, world, **sizes).root
-
-
-def _draw_sheets(root: Path, count: int) -> None:
+def draw_sheets(root: Path, count: int) -> None:
     """Contact sheets of the first held-out dialogues under ``sheets/``."""
     if count > 0:
         from turnwise_jax.worlds.draw import contact_sheet  # matplotlib is slow to import
@@ -239,18 +233,3 @@ def _draw_sheets(root: Path, count: int) -> None:
         (root / "sheets").mkdir(exist_ok=True)
         for dialogue in load_dialogues("mmduet2_sft", WorldFiles(root).sft("test"))[0][:count]:
             contact_sheet(dialogue, root / "sheets" / f"{dialogue.id}.png")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Makes a set from the command line; bad settings end in one line and status 2."""
-    return run(
-        argv,
-        prog="python -m turnwise_jax.worlds.streamworld",
-        worlds=WORLDS,
-        generate=_generate,
-        draw_sheets=_draw_sheets,
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
