@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -65,17 +65,8 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
     """
     devices = plan.layout.mesh.size
     works = works_of(plan)
-    state = plan.state
-    elsewhere = {
-        "update": 0.0,
-        "reference": _held((state.opt_state, state.trained)),
-        "encode_rows": _held((state.opt_state, state.reference)),
-    }
-    rollouts = _held((state.opt_state, state.reference)) + _replaced_bytes(plan)
-    moving = rollouts + _held(cast_kernels(state.params, plan.policy.dtype))
+    residents = residents_of(plan, works)
     for name, lowered in plan.lowerings():
-        if name.startswith(("start", "narrow")):  # of rollouts, but without their parameters
-            elsewhere[name], works[name] = moving, flops.Work()
         work = works[name]
         own = work.flops / devices
         traffic = work.weight_bytes / plan.layout.mesh.shape["tensor"] + work.other_bytes / devices
@@ -91,13 +82,28 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
         yield Measured(
             name=name,
             memory=memory,
-            resident=elsewhere.get(name, rollouts),
+            resident=residents[name],
             flops=own,
             bytes=traffic,
             seconds=max(own / chip.flops, traffic / chip.bandwidth),
             compile_seconds=time.perf_counter() - began,
             refusal=refusal,
         )
+
+
+def residents_of(plan: Plan, names: Iterable[str]) -> dict[str, float]:
+    """Bytes of the training state that stay on a device beside the own arguments of programs."""
+    state = plan.state
+    fixed = _held((state.opt_state, state.reference))
+    rollouts = fixed + _replaced_bytes(plan)
+    moving = rollouts + _held(cast_kernels(state.params, plan.policy.dtype))
+    moves = ("start", "narrow")  # of rollouts, but without their parameters
+    return {name: moving if name.startswith(moves) else rollouts for name in names} | {
+        "update": 0.0,
+        "old_logprobs": fixed,
+        "reference": _held((state.opt_state, state.trained)),
+        "encode_rows": fixed,
+    }
 
 
 def works_of(plan: Plan) -> dict[str, flops.Work]:
@@ -126,7 +132,9 @@ def works_of(plan: Plan) -> dict[str, flops.Work]:
         works["old_logprobs"] += count(media)
     if plan.encodes_rows:
         works["encode_rows"] = count(media)
-    if plan.fresh is not None:
+    if plan.fresh is None:
+        works["reference"] = works["old_logprobs"]  # the same pass with other parameters
+    else:
         (own,) = flops.rows_use(plan.fresh)
         works["reference"] = count(own)
         if not plan.keeps_features:
@@ -166,7 +174,9 @@ def _rollout_works(plan: Plan, room: Shapes, count: Any, media: flops.Use) -> di
     if not plan.config.rollout.desynchronised:
         return {**works, "turn": turn(prompts, members, members)}
     sizes = levels(prompts, members, split=plan.layout.row_parts > 1)
-    return works | {f"turns_{size.name}": turn(*size.grid, 1) for size in sizes}
+    works |= {f"turns_{size.name}": turn(*size.grid, 1) for size in sizes}
+    moves = ("start", *(f"narrow_{size.name}" for size in sizes[:-1]))
+    return works | dict.fromkeys(moves, flops.Work())
 
 
 def _memory(compiled: jax.stages.Compiled) -> dict[str, float]:

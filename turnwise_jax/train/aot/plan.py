@@ -115,7 +115,8 @@ class Plan:
 
     def lowerings(self) -> Iterator[tuple[str, jax.stages.Lowered]]:
         """The programs of one iteration by name: ``encode``, ``begin``, ``turn``, ``encode_rows``,
-        ``reference``, ``update``; without a barrier those of ``DesyncLoop`` instead of ``turn``."""
+        ``reference``, ``update``, ``old_logprobs``; without a barrier those of ``DesyncLoop``
+        instead of ``turn``."""
         if isinstance(self.rooms, Shapes):
             engine = run_engine(self.config, self.policy, self.rooms, self.layout)
             yield from engine.lowerings(

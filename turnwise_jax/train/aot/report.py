@@ -103,7 +103,8 @@ def hints(wrong: Sequence[Measured], plan: Plan) -> list[str]:
     """What would take less memory, the cheapest change first."""
     config, found = plan.config, []
     rows, parts = len(plan.batch.tokens_NT), plan.layout.row_parts
-    updates = any(program.name in ("update", "old_logprobs") for program in wrong)
+    updates = any(program.name == "update" for program in wrong)
+    others = any(program.name != "update" for program in wrong)
     if updates and rows > parts * config.optimizer.accumulate:
         least = rows // parts
         found.append(f"--config.optimizer.accumulate={least}: one row a device at a time")
@@ -115,8 +116,10 @@ def hints(wrong: Sequence[Measured], plan: Plan) -> list[str]:
         found.append("--config.optimizer.moments_dtype=bfloat16")
     if not config.policy.lora["rank"]:
         found.append("--config.policy.lora.rank=16: adapters alone are trained")
-    if not updates:
-        found.append("--config.data.batch_size, --config.rollout.group_size: smaller caches")
+    if others:
+        fields = ("data.batch_size", *(("rollout.group_size",) if "rollout" in config else ()))
+        given = ", ".join(f"--config.{field}" for field in fields)
+        found.append(f"{given}: fewer rows at a time, smaller caches")
     if plan.layout.mesh.shape["data"] > 1:
         found.append("--config.mesh.fsdp instead of data: parameters are split")
     return [*found, "a larger slice, or chips with more memory"]

@@ -55,7 +55,7 @@ def slice_devices(topology: str) -> list[Any]:
     """
     if importlib.util.find_spec("libtpu") is None:
         raise InputError(
-            "libtpu is not installed; pip install 'turnwise_jax[tpu]' (no TPU is needed)",
+            "libtpu is not installed: pip install -e '.[tpu]' in the repository; no TPU is needed",
             field="topology",
         )
     for name, value in ENVIRONMENT.items():
