@@ -29,8 +29,7 @@ def test_commands_and_their_flags_exist(words, monkeypatch):
         assert Path(words[1]).is_file()
     else:
         assert words[:2] == ["turnwise", "eval"]
-        compares = words[2].startswith("--compare=")
-        parse(words[2:], "", evaluate.define_compare if compares else evaluate.define)
+        parse(words[2:], "", evaluate.define)
 
 
 def test_every_public_benchmark_and_its_main_number_stand_in_the_table():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
@@ -36,6 +38,16 @@ class InputError(ValueError):
 
     def __reduce__(self):
         return _rebuild, (self.message, self.file, self.record, self.field)
+
+
+@contextmanager
+def within(field: str) -> Iterator[None]:
+    """Errors about a field of a part are told as errors about that field of the whole."""
+    try:
+        yield
+    except InputError as error:
+        name = f"{field}.{error.field}" if error.field else field
+        raise InputError(error.message, file=error.file, record=error.record, field=name) from error
 
 
 def _rebuild(message, file, record, field) -> InputError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from turnwise_jax.cli.flags import KINDS, config_of, define_config, parse
 from turnwise_jax.cli.main import COMMANDS, main
 from turnwise_jax.eval.predictions import read_predictions
 from turnwise_jax.rollout.policy import Policy
@@ -211,7 +213,16 @@ def test_train_refuses_in_one_line(override, expected, world, checkpoint, tmp_pa
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (("train",), "--config=FILE is required"),
+        (("train",), "--config=FILE is required, for instance configs/turnwise/"),
+        (("eval",), "--config=FILE is required, for instance configs/eval/"),
+        (("study",), "--config=FILE is required, for instance configs/worlds/"),
+        (("shapes",), "--config=FILE is required, for instance configs/turnwise/"),
+        (("compile",), "--config=FILE is required, for instance configs/turnwise/"),
+        (("compile", "--config=configs/avatar/curriculum.py"), "--topology is required"),
+        (("eval", "--markdown=x"), "field 'markdown': is for a comparison"),
+        (("eval", "--compare=x,y", "--predictions=z"), "field 'predictions': cannot be given"),
+        (("world", "--kind=sound"), "--output is required"),
+        (("world", "stray"), "unexpected argument 'stray'"),
         (("train", "--config=/none.py"), "/none.py"),
         (("score",), "--input is required"),
         (("score", "--input=/none.jsonl"), "/none.jsonl: no such file"),
@@ -237,12 +248,58 @@ def test_config_files_that_fail_are_named(tmp_path, capsys):
     assert "unknown algorithm 'foo'" in message
 
 
+@pytest.mark.parametrize(
+    ("command", "takes"),
+    [
+        ("train", ("one training run", "a curriculum")),
+        ("shapes", ("one training run",)),
+        ("compile", ("one training run", "a curriculum")),
+        ("eval", ("an evaluation",)),
+        ("study", ("a study",)),
+    ],
+)
+def test_configs_of_other_kinds_are_refused(command, takes, tmp_path, capsys):
+    files = {
+        "one training run": "configs/baselines/thinkstream.py",
+        "a curriculum": "configs/avatar/curriculum.py:3b",
+        "an evaluation": "configs/eval/qa.py",
+        "a study": "configs/worlds/exact.py",
+    }
+    assert files.keys() == {kind.name for kind in KINDS}
+    strange = tmp_path / "strange.py"
+    strange.write_text(
+        "from ml_collections import ConfigDict\n\n\ndef get_config():\n"
+        "    return ConfigDict({'some': 1})\n"
+    )
+    files["nothing known"] = str(strange)
+    for kind in set(files) - set(takes):
+        file = files[kind].partition(":")[0]
+        error = refused(capsys, command, f"--config={files[kind]}")
+        assert error.startswith(f"turnwise {command}: error: {file}: describes {kind}")
+        assert f"takes {takes[0]}, for instance configs/" in error
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_kind_of_config_is_told_by_its_example(kind):
+    assert kind.command in COMMANDS
+    values = parse([f"--config={kind.example}"], "", define_config)
+    assert config_of(values, kind) is values.config
+
+
+def test_help_of_eval_lists_the_flags_of_comparisons(capsys):
+    with pytest.raises(SystemExit):
+        main(["eval", "--help"])
+    out = capsys.readouterr().out
+    for name in ("config", "predictions", "compare", "markdown"):
+        assert re.search(rf"^  --{name}  ", out, re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_explains_itself(name, capsys):
     with pytest.raises(SystemExit) as stop:
         main([name, "--help"])
     assert not stop.value.code
-    assert "usage:" in capsys.readouterr().out
+    assert f"usage: turnwise {name}" in capsys.readouterr().out
 
 
 def test_help_does_not_load_jax():

@@ -28,6 +28,23 @@ def get_config():
     return config
 """
 
+STAGES = """
+from turnwise_jax.train.config import rl_config, sft_config
+from turnwise_jax.train.curriculum import curriculum_config
+
+SMALL = {{"frames": 6, "frame": (4, 4), "turns": 2, "text": 32}}
+
+def get_config():
+    start, rl = sft_config(), rl_config("grpo")
+    start.compile.update(SMALL)
+    start.policy.checkpoint = "{checkpoint}"
+    start.data.batch_size = 4
+    rl.compile.update(SMALL)
+    rl.data.batch_size, rl.rollout.group_size, rl.rollout.max_new_tokens = 2, 2, 4
+    rl.algorithm.kl, rl.optimizer.inner_epochs = 1e-3, 2
+    return curriculum_config({{"cold_start": start, "rl": rl}})
+"""
+
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
@@ -78,23 +95,7 @@ def test_other_errors_are_no_refusals():
 def test_without_libtpu_the_extra_is_named(config, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert main(["compile", f"--config={config}", "--topology=v5e:2x2"]) == 2
-    assert "turnwise_jax[tpu]" in capsys.readouterr().err
-
-
-def test_a_small_run_compiles(config, tmp_path):
-    out = tmp_path / "figures.json"
-    done = turnwise(f"--config={config}", "--topology=v5e:2x2", f"--output={out}")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(out.read_text())
-    assert [program["name"] for program in found["programs"]] == [
-        *("encode", "begin", "turn", "update")
-    ]
-    assert found["devices"] == 4
-    assert found["mesh"]["fsdp"] == 4
-    for program in found["programs"]:
-        assert 0 < program["bytes"]["total"] < found["usable_bytes"]
-        assert program["flops"] > 0
-    assert "fits: at most" in done.stdout
+    assert "pip install -e '.[tpu]'" in capsys.readouterr().err
 
 
 def test_a_run_without_a_barrier_compiles(config, tmp_path):
@@ -110,6 +111,39 @@ def test_a_run_without_a_barrier_compiles(config, tmp_path):
         moves = program["name"].startswith(("start", "narrow"))
         assert (program["flops"] == 0) == moves
         assert (program["bytes"]["resident"] > 0) == (program["name"] != "update")
+
+
+def test_the_stages_of_a_curriculum_compile_one_by_one(config, tmp_path):
+    """All of the first one's architecture; with a KL and several updates a batch in the second."""
+    file, out = tmp_path / "stages.py", tmp_path / "figures.json"
+    file.write_text(STAGES.format(checkpoint=config.parent))
+    done = turnwise(f"--config={file}", "--topology=v5e:2x2", f"--output={out}")
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("stage ")] == [
+        *("stage cold_start", "stage rl")
+    ]
+    stages = json.loads(out.read_text())["stages"]
+    names = {name: [p["name"] for p in found["programs"]] for name, found in stages.items()}
+    assert names == {
+        "cold_start": ["update"],
+        "rl": ["encode", "begin", "turn", "update", "old_logprobs", "reference"],
+    }
+    assert stages["cold_start"]["parameters"] == stages["rl"]["parameters"]
+    assert done.stdout.count("fits: at most") == 2
+    for found in stages.values():
+        assert (found["devices"], found["mesh"]["fsdp"]) == (4, 4)
+        for program in found["programs"]:
+            assert 0 < program["bytes"]["total"] < found["usable_bytes"]
+            assert program["flops"] > 0
+
+
+def test_what_is_wrong_with_a_stage_is_said_with_its_name(config, tmp_path):
+    file = tmp_path / "stages.py"
+    file.write_text(STAGES.format(checkpoint=config.parent))
+    wrong = "--config.stages.cold_start.compile.turn_frames=20"
+    done = turnwise(f"--config={file}", "--topology=v5e:2x2", wrong)
+    assert done.returncode == 2
+    assert "field 'stages.cold_start.compile'" in done.stderr.splitlines()[-1]
 
 
 def test_an_unknown_slice_is_one_line(config):

@@ -301,4 +301,4 @@ def test_without_logs_the_command_says_how_to_get_rows(file, capsys):
     assert "--config.shapes.row_lengths" not in out
     assert main(["shapes", f"--config={file}", "--run=nowhere"]) == 2
     assert main(["shapes", "--config=configs/avatar/curriculum.py"]) == 2
-    assert "not the config of one training run" in capsys.readouterr().err
+    assert "curriculum.py: describes a curriculum" in capsys.readouterr().err

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
 from runs import rl, sft
 
 from turnwise_jax.algorithms import ALGORITHMS
+from turnwise_jax.cli.flags import RUN, config_of, define_config, parse
 from turnwise_jax.errors import InputError
 from turnwise_jax.rewards.judges import make_judge
 from turnwise_jax.train import directory, run
-from turnwise_jax.train.config import rl_config, sft_config
+from turnwise_jax.train.config import EXAMPLES, rl_config, sft_config
 from turnwise_jax.train.validate import flatten, validate
+
+ROOT = Path(__file__).resolve().parents[2]
 
 METHODS = [name for name in ALGORITHMS if name != "sft"]
 
@@ -105,8 +109,16 @@ def test_unknown_fields_and_methods_are_refused():
         rl_config("ppo")
     config = ready(rl_config())
     config.algorithm.name = "grpo"  # has no credit, alpha, ...
-    with pytest.raises(InputError, match="grpo has no such setting"):
+    with pytest.raises(InputError, match="grpo has no such setting") as error:
         validate(config)
+    assert error.value.message.endswith("--config=configs/turnwise/qwen2_5_vl_3b.py:grpo")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_config_that_is_recommended_for_an_algorithm_is_one(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    values = parse([f"--config={EXAMPLES[name]}"], "", define_config)
+    assert config_of(values, RUN).algorithm.name == name
 
 
 @pytest.mark.parametrize("section", ["optimizer", "rollout"])

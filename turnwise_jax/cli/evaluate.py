@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from absl import flags
 from rich.console import Console
 
-from turnwise_jax.cli.flags import define_config, parse
+from turnwise_jax.cli.flags import EVALUATION, config_of, define_config, parse
+from turnwise_jax.errors import InputError
 from turnwise_jax.eval import compare
 from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.run import evaluate
@@ -23,27 +24,27 @@ from dialogues in that JSONL file. With --compare finished reports are put besid
 
 def define(values: flags.FlagValues) -> None:
     define_config(values)
-    flags.DEFINE_string(
-        "predictions", "", "JSONL file of finished dialogues to score", flag_values=values
-    )
-
-
-def define_compare(values: flags.FlagValues) -> None:
-    flags.DEFINE_list("compare", [], "report.json files of one benchmark", flag_values=values)
-    flags.DEFINE_string("markdown", "", "also write the comparison here", flag_values=values)
+    at = {"flag_values": values}
+    flags.DEFINE_string("predictions", "", "JSONL file of finished dialogues to score", **at)
+    flags.DEFINE_list("compare", [], "report.json files of one benchmark, A,B,...", **at)
+    flags.DEFINE_string("markdown", "", "file for that comparison as Markdown", **at)
 
 
 def main(argv: Sequence[str]) -> None:
-    if any(word.lstrip("-").split("=")[0] == "compare" for word in argv):
-        _compare(argv)
-        return
     args = parse(argv, USAGE, define)
-    report = evaluate(args.config, predictions=args.predictions or None)
+    if args["compare"].present:
+        _compare(args)
+        return
+    if args.markdown:
+        raise InputError("is for a comparison; also give --compare", field="markdown")
+    report = evaluate(config_of(args, EVALUATION), predictions=args.predictions or None)
     Console().print(report.table())
 
 
-def _compare(argv: Sequence[str]) -> None:
-    args = parse(argv, USAGE, define_compare)
+def _compare(args: flags.FlagValues) -> None:
+    for name in ("config", "predictions"):
+        if args[name].present:
+            raise InputError("cannot be given with --compare, which runs nothing", field=name)
     reports = compare.read_reports(args.compare)
     Console().print(compare.table(reports))
     if args.markdown:

@@ -6,13 +6,34 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from absl import flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from turnwise_jax.errors import InputError
 
 _CONFIG = "--config"
+
+
+class ConfigKind(NamedTuple):
+    """What a config describes.
+
+    ``marks``: fields of which it has one, and no other kind has any. ``command``: what takes it.
+    ``example``: a file of this kind.
+    """
+
+    name: str
+    marks: tuple[str, ...]
+    command: str
+    example: str
+
+
+RUN = ConfigKind("one training run", ("algorithm",), "train", "configs/turnwise/qwen2_5_vl_3b.py")
+CURRICULUM = ConfigKind("a curriculum", ("stages",), "train", "configs/avatar/curriculum.py")
+EVALUATION = ConfigKind("an evaluation", ("benchmark",), "eval", "configs/eval/streaming.py")
+STUDY = ConfigKind("a study", ("runs", "problem"), "study", "configs/worlds/demo.py")
+KINDS = (RUN, CURRICULUM, EVALUATION, STUDY)
 
 
 def parse(
@@ -47,16 +68,37 @@ def parse_mixed(
             flag = values[name]
             print(f"  --{name}  {flag.help} (default: {flag.default_unparsed})")
         raise SystemExit(0)
-    rest = _parse(values, argv)
-    if "config" in values and values.config is None:
-        raise InputError(f"{_CONFIG}=FILE is required, for instance configs/worlds/demo.py")
-    return values, rest
+    return values, _parse(values, argv)
 
 
 def define_config(values: flags.FlagValues) -> None:
     """``--config=FILE[:ARGUMENT]`` and ``--config.field=value`` overrides."""
     config_flags.DEFINE_config_file(
         "config", None, "configuration file, FILE.py or FILE.py:ARGUMENT", flag_values=values
+    )
+
+
+def config_of(values: flags.FlagValues, *kinds: ConfigKind) -> ConfigDict:
+    """The config that a command line names and overrides.
+
+    Args:
+      values: what :func:`define_config` and others declared, parsed.
+      kinds: what the command takes.
+
+    Raises:
+      InputError: there is none, or it is of another kind.
+    """
+    wanted = kinds[0]
+    if values.config is None:
+        raise InputError(f"{_CONFIG}=FILE is required, for instance {wanted.example}")
+    config = values.config
+    found = next((kind for kind in KINDS if any(mark in config for mark in kind.marks)), None)
+    if found in kinds:
+        return config
+    what = "nothing known" if found is None else f"{found.name}, for `turnwise {found.command}`"
+    raise InputError(
+        f"describes {what}; this command takes {wanted.name}, for instance {wanted.example}",
+        file=config_flags.get_config_filename(values["config"]).partition(":")[0],
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from absl import flags
 
-from turnwise_jax.cli.flags import define_config, parse
+from turnwise_jax.cli.flags import RUN, config_of, define_config, parse
 from turnwise_jax.errors import InputError
 from turnwise_jax.train.aot.plan import planned_policy
 from turnwise_jax.train.buckets.report import as_json, find, markdown
@@ -33,9 +33,7 @@ def define(values: flags.FlagValues) -> None:
 
 def main(argv: Sequence[str]) -> None:
     values = parse(argv, USAGE, define)
-    config = values.config.copy_and_resolve_references()
-    if "stages" in config or "algorithm" not in config:
-        raise InputError("is not the config of one training run", field="config")
+    config = config_of(values, RUN).copy_and_resolve_references()
     validate(config)
     directory = Path(values.run or config.run.dir)
     if values.run and not directory.is_dir():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnwise_jax.cli.flags import define_config, parse
+from turnwise_jax.cli.flags import STUDY, config_of, define_config, parse
 
 USAGE = """usage: turnwise study --config=configs/worlds/demo.py [--config.field=value ...]
 
@@ -21,7 +21,7 @@ estimators are compared with the true gradient. It trains no model and starts an
 
 def main(argv: Sequence[str]) -> None:
     """Parse and run; only what this kind of study needs is imported."""
-    config = parse(argv, USAGE, define_config).config
+    config = config_of(parse(argv, USAGE, define_config), STUDY)
     if "problem" in config:
         from turnwise_jax.study.exact import run_exact
 

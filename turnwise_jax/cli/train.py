@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from turnwise_jax.cli.flags import define_config, parse
+from turnwise_jax.cli.flags import CURRICULUM, RUN, config_of, define_config, parse
 from turnwise_jax.cli.worker import is_worker, watch, work
 from turnwise_jax.train.curriculum import exported, run_curriculum
 from turnwise_jax.train.run import EXPORT, train
@@ -24,7 +24,7 @@ policy of the one before. --config.stages.NAME.field=value overrides a field of 
 
 
 def main(argv: Sequence[str]) -> None:
-    config = parse(argv, USAGE, define_config).config
+    config = config_of(parse(argv, USAGE, define_config), RUN, CURRICULUM)
     if "stages" in config:
         _train_stages(config)
     elif "hosts" not in config or config.hosts.count == 1:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from turnwise_jax.errors import InputError
+from turnwise_jax.errors import InputError, within
 from turnwise_jax.eval.config import eval_config
 from turnwise_jax.rewards.judges import judge_fields
 from turnwise_jax.study.worlds import WORLD_KINDS, Source, WorldKind
@@ -142,16 +141,6 @@ def check_files(config: ConfigDict) -> None:
         path = run_config(config, name, config.seeds[0]).data.path
         if not Path(path).is_file():
             raise InputError("no such file", file=path, field=f"runs.{name}.data.path")
-
-
-@contextmanager
-def within(field: str) -> Iterator[None]:
-    """Errors about a field of a part are told as errors about that field of the whole."""
-    try:
-        yield
-    except InputError as error:
-        name = f"{field}.{error.field}" if error.field else field
-        raise InputError(error.message, file=error.file, record=error.record, field=name) from error
 
 
 def kind_of(config: ConfigDict) -> WorldKind:

@@ -21,6 +21,12 @@ from turnwise_jax.rewards.judges import judge_fields
 from turnwise_jax.rewards.qa import AnswerWeights
 from turnwise_jax.rewards.streaming import STREAMING_REWARDS
 
+EXAMPLES = {  # algorithm -> a config of it
+    "turnwise": "configs/turnwise/qwen2_5_vl_3b.py",
+    "grpo": "configs/turnwise/qwen2_5_vl_3b.py:grpo",
+    "avatar": "configs/avatar/qwen2_5_omni_7b.py",
+    "sft": "configs/sft/qwen2_5_vl_3b.py",
+}
 REPLIES = "plain"  # how silence and replies are written; or another of data.reply_styles
 
 
@@ -217,8 +223,8 @@ def algorithm_settings(config: ConfigDict) -> Any:
     for field in fields:
         if field not in known:
             raise InputError(
-                f"{name} has no such setting; choose the algorithm in the config file, as in "
-                f"--config=configs/turnwise/streamworld.py:{name}",
+                f"{name} has no such setting; choose the algorithm by the config file, for "
+                f"instance --config={EXAMPLES[name]}",
                 field=f"algorithm.{field}",
             )
     settings = ALGORITHMS[name].Settings(**fields)

@@ -21,7 +21,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from turnwise_jax.data.load import find_records
-from turnwise_jax.errors import InputError
+from turnwise_jax.errors import InputError, within
 from turnwise_jax.train.directory import EXPORT, REPORT, is_finished, replace_file
 from turnwise_jax.train.metrics import METRICS, TIMING, read_jsonl
 from turnwise_jax.train.run import train
@@ -81,21 +81,28 @@ def check(config: ConfigDict) -> None:
     """
     if not config.dir:
         raise InputError("must name a directory", field="dir")
+    check_order(config)
+    for stage, name in enumerate(config.order):
+        with within(f"stages.{name}"):
+            _check_stage(config, stage)
+
+
+def check_order(config: ConfigDict) -> None:
+    """Refuse an ``order`` that does not name stages.
+
+    Raises:
+      InputError: what is wrong with it.
+    """
     if not config.order:
         raise InputError("must name at least one stage", field="order")
     if len(set(config.order)) < len(config.order):
         raise InputError("names a stage twice", field="order")
-    for stage, name in enumerate(config.order):
+    for name in config.order:
         if name not in config.stages:
             known = ", ".join(config.stages)
             raise InputError(f"{name!r} is no stage; known: {known}", field="order")
         if not _NAME.fullmatch(name):
             raise InputError(f"{name!r} cannot be part of a directory's name", field="stages")
-        try:
-            _check_stage(config, stage)
-        except InputError as error:
-            field = f"stages.{name}" + (f".{error.field}" if error.field else "")
-            raise InputError(error.message, file=error.file, field=field) from error
 
 
 def _check_stage(config: ConfigDict, stage: int) -> None:
