@@ -10,8 +10,8 @@ from rich.console import Console
 from turnwise_jax.cli.flags import EVALUATION, config_of, define_config, parse
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval import compare
-from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.run import evaluate
+from turnwise_jax.files import write_text
 
 USAGE = """usage: turnwise eval --config=configs/eval/streaming.py [--config.field=value ...]
        turnwise eval --compare=A/report.json,B/report.json [--markdown=FILE]

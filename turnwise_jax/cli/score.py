@@ -11,9 +11,9 @@ from rich.table import Table
 
 from turnwise_jax.cli.flags import parse, require
 from turnwise_jax.cli.judging import define_judge, judge_fields
-from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.predictions import Prediction, read_predictions
 from turnwise_jax.eval.scoring import Credit, assign_credit
+from turnwise_jax.files import write_text
 from turnwise_jax.rewards.judges import make_judge
 
 USAGE = """usage: turnwise score --input=dialogues.jsonl [--output=scores.jsonl] [--judge=rule]

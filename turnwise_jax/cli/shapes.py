@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
     text = markdown(found)
     print(text, end="")
     if values.output:
-        from turnwise_jax.eval.files import write_text
+        from turnwise_jax.files import write_text
         from turnwise_jax.study.shapes_plot import plot_lengths  # matplotlib is slow to import
         from turnwise_jax.study.style import save
 

@@ -12,7 +12,6 @@
 ``compare``      several reports of one benchmark beside one another
 ``throughput``   videos per minute, decisions per second
 ``run``          a whole evaluation from its ``config``
-``files``        writing files whole or not at all
 
 Public benchmarks, each with its rule line by line: ``proactive_videoqa``, ``ovo_timing``,
 ``ovo_bench``, ``streamingbench``, ``streamingbench_proactive``, ``streamingbench_polling``.

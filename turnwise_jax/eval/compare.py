@@ -10,6 +10,7 @@ from rich.table import Table
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval.report import Report
+from turnwise_jax.tables import markdown_table
 
 
 def read_reports(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Report]:
@@ -72,8 +73,6 @@ def table(reports: Mapping[str, Report]) -> Table:
 def markdown(reports: Mapping[str, Report]) -> str:
     """For a file: the table, and the rule below it."""
     first = next(iter(reports.values()))
-    rows = [["metric", *reports], ["---", *["---:"] * len(reports)], *cells(reports)]
-    lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return (
-        f"# {first.benchmark}\n\n{lines}\nIn brackets: 95 % interval over videos. {first.rule}.\n"
-    )
+    lines = markdown_table(["metric", *reports], cells(reports))
+    note = f"In brackets: 95 % interval over videos. {first.rule}."
+    return f"# {first.benchmark}\n\n{lines}\n\n{note}\n"

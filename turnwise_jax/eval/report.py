@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.eval.files import write_text
+from turnwise_jax.files import write_text
 from turnwise_jax.rewards.judges import Judge, make_judge
 
 

@@ -19,11 +19,11 @@ from turnwise_jax.data.reply_styles import STYLES
 from turnwise_jax.errors import InputError
 from turnwise_jax.eval import BENCHMARKS
 from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, forced_to_speak, swap_frames
-from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.generate import Decoding, generate
 from turnwise_jax.eval.predictions import Prediction, check_distinct, read_predictions
 from turnwise_jax.eval.report import Report, make_judges
 from turnwise_jax.eval.throughput import Meter
+from turnwise_jax.files import write_text
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import Sampling
 

@@ -16,7 +16,7 @@ import numpy as np
 from turnwise_jax.data.images import FrameSpec
 from turnwise_jax.data.records import Dialogue, Question
 from turnwise_jax.errors import InputError
-from turnwise_jax.eval.files import write_text
+from turnwise_jax.files import write_text
 from turnwise_jax.rollout.policy import Policy
 
 OWN_FRAMES = "as the checkpoint says"

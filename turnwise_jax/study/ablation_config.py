@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,12 @@ from turnwise_jax.errors import InputError, within
 from turnwise_jax.eval.config import eval_config
 from turnwise_jax.rewards.judges import judge_fields
 from turnwise_jax.study.worlds import WORLD_KINDS, Source, WorldKind
-from turnwise_jax.train.directory import EXPORT
+from turnwise_jax.train.directory import EXPORT, NAME
 from turnwise_jax.train.validate import MAX_SEED, validate
 
 # What a `policy.checkpoint` may be besides a directory: the untrained policy, and the common start.
 BASE, START = "base", "start"
 PLAIN = "none"  # the control that deprives a policy of nothing
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def ablation_config(
@@ -110,7 +108,7 @@ def _check_names(config: ConfigDict) -> None:
     if not config.order or len(set(config.order)) < len(config.order):
         raise InputError("must name runs, at least one and none twice", field="order")
     for name in config.order:
-        if not _NAME.fullmatch(name) or name in (BASE, START):
+        if not NAME.fullmatch(name) or name in (BASE, START):
             raise InputError(f"{name!r} cannot be the name of a run", field="order")
     if set(config.table_order) != set(config.tables):
         raise InputError(f"must name the tables: {', '.join(config.tables)}", field="table_order")

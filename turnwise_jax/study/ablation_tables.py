@@ -13,10 +13,11 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
-from turnwise_jax.eval.files import write_text
+from turnwise_jax.files import write_text
 from turnwise_jax.study.ablation_config import PLAIN, START
 from turnwise_jax.study.ablation_results import COUNTS, SHARES, Results, Spread
 from turnwise_jax.study.worlds import Measure
+from turnwise_jax.tables import markdown_table
 
 FIGURES = (
     Measure("generated", "rollouts generated", 0),
@@ -41,13 +42,13 @@ def markdown(results: Results) -> str:
     """Every table: its results, its runs in numbers, its categories; then the controls."""
     parts = []
     for table, rows in results.tables().items():
-        parts += [f"## {table}", grid(*_results(results, rows))]
-        parts.append(grid(*_figures(results, rows)))
+        parts += [f"## {table}", markdown_table(*_results(results, rows))]
+        parts.append(markdown_table(*_figures(results, rows)))
         if results.categories:
-            parts.append(grid(*_categories(results, rows)))
+            parts.append(markdown_table(*_categories(results, rows)))
     controlled = _controls(results)
     if controlled is not None:
-        parts += ["## controls", grid(*controlled)]
+        parts += ["## controls", markdown_table(*controlled)]
     return "\n\n".join([*parts, *_notes(results)]) + "\n"
 
 
@@ -238,12 +239,6 @@ def _plain(controls: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, f
 
 def _optional(spread: Spread | None) -> dict[str, Any] | None:
     return None if spread is None else spread._asdict()
-
-
-def grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A Markdown table: the first column to the left, the others to the right."""
-    rows = [head, ["---", *["---:"] * (len(head) - 1)], *body]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def _number(value: float | None, measure: Measure) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from turnwise_jax.errors import InputError
-from turnwise_jax.eval.files import write_text
+from turnwise_jax.files import write_text
 from turnwise_jax.study import analyze_credit, analyze_dynamics
 from turnwise_jax.study.ablation_plots import draw_tiers
 from turnwise_jax.study.analyze_plots import plot_redistribution

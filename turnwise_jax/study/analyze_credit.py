@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turnwise_jax.study.ablation_tables import MINUS, grid
+from turnwise_jax.study.ablation_tables import MINUS
 from turnwise_jax.study.analyze_runs import Decisions, Run
+from turnwise_jax.tables import markdown_table
 
 # Section 5.3 and Fig. 4: Qwen2.5-VL-3B, 497 updates.
 PAPER = ("paper, Qwen2.5-VL-3B", "", "11,116", "84,184", "21.2", "53.2", "2,972", "75.7", "81.6")
@@ -144,7 +145,7 @@ def markdown(runs: Mapping[str, Sequence[Run]]) -> str:
     """One row per label, its runs pooled, below the paper's; then what the numbers are."""
     body = [[*PAPER, PAPER_REVERSED]]
     body += [_row(label, pooled(found)) for label, found in redistributions(runs).items()]
-    return "\n\n".join([grid(HEAD, body), *_notes(runs)]) + "\n"
+    return "\n\n".join([markdown_table(HEAD, body), *_notes(runs)]) + "\n"
 
 
 def _row(label: str, found: Redistribution) -> list[str]:

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from turnwise_jax.study.ablation_results import TIERS, Spread
-from turnwise_jax.study.ablation_tables import MINUS, PLUS_MINUS, grid
+from turnwise_jax.study.ablation_tables import MINUS, PLUS_MINUS
 from turnwise_jax.study.analyze_runs import Run
 from turnwise_jax.study.plots import RL_PANELS, SFT_PANELS, WINDOW, Panel, column
+from turnwise_jax.tables import markdown_table
 
 LAST = 50  # updates in the table's means (paper 5.2)
 
@@ -86,7 +87,7 @@ def markdown(sort: Sort, runs: Mapping[str, Sequence[Run]]) -> str:
         spreads = [_spread(group, panel) for panel in panels]
         cells = [_cell(spread, panel) for spread, panel in zip(spreads, panels, strict=True)]
         body.append([label, str(len(group)), _updates(group), *cells])
-    return "\n\n".join([grid(head, body), _note(sort, runs)]) + "\n"
+    return "\n\n".join([markdown_table(head, body), _note(sort, runs)]) + "\n"
 
 
 def comma_separated(sort: Sort, runs: Mapping[str, Sequence[Run]]) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from turnwise_jax.eval.files import write_text
+from turnwise_jax.files import write_text
 from turnwise_jax.progress import ProgressBar
 from turnwise_jax.study.exact_config import HALF_TRAINED, check, other_settings, setting_of
 from turnwise_jax.study.exact_learning import (

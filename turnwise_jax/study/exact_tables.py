@@ -11,6 +11,7 @@ import numpy as np
 
 from turnwise_jax.study.exact_estimators import SUM
 from turnwise_jax.study.exact_measure import MEANS, TOKEN_MEAN, TURN_MEAN, Row
+from turnwise_jax.tables import markdown_table
 
 MINUS, PLUS_MINUS = "\N{MINUS SIGN}", "\N{PLUS-MINUS SIGN}"
 TITLES = {
@@ -258,6 +259,4 @@ def _n(value: float, decimals: int, sign: str = "") -> str:
 
 
 def _grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, every column to the left."""
-    rows = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return markdown_table(head, body, "l" * len(head))

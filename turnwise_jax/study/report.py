@@ -12,8 +12,8 @@ from typing import NamedTuple
 from rich import box
 from rich.table import Table
 
-from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.report import Report
+from turnwise_jax.files import write_text
 from turnwise_jax.study.plots import (
     RL_PANELS,
     SFT_PANELS,
@@ -21,6 +21,7 @@ from turnwise_jax.study.plots import (
     plot_curves,
     plot_results,
 )
+from turnwise_jax.tables import markdown_table
 from turnwise_jax.train.metrics import METRICS, read_jsonl
 
 
@@ -69,11 +70,10 @@ def write_results(directory: Path, reports: Mapping[str, Report]) -> None:
 def markdown(reports: Mapping[str, Report]) -> str:
     """The table, and below it what it is about."""
     head = ["policy", *(column.title for column in COLUMNS)]
-    lines = [_row(head), _row(["---", *["---:"] * len(COLUMNS)])]
-    lines += [
-        _row([name, *(_cell(report, column) for column in COLUMNS)])
-        for name, report in reports.items()
+    body = [
+        [name, *(_cell(report, column) for column in COLUMNS)] for name, report in reports.items()
     ]
+    lines = [markdown_table(head, body)]
     report = next(iter(reports.values()))
     counts = report.counts
     lines += [
@@ -142,10 +142,6 @@ def write_curves(directory: Path, runs: Mapping[str, Path]) -> list[Path]:
         written.append(directory / "curves_sft.png")
         plot_curves(sft, written[-1], panels=SFT_PANELS)
     return written
-
-
-def _row(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _number(report: Report, column: Column) -> str:

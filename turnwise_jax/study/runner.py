@@ -25,10 +25,10 @@ from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.records import Dialogue
 from turnwise_jax.eval import streaming
 from turnwise_jax.eval.controls import forced_to_speak, silent_replies, swap_frames, video_of
-from turnwise_jax.eval.files import write_text
 from turnwise_jax.eval.generate import Decoding, as_prediction, generate
 from turnwise_jax.eval.predictions import Prediction
 from turnwise_jax.eval.report import Judges, Report, make_judges
+from turnwise_jax.files import write_text
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.study.config import (
     BASE,

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from turnwise_jax.eval.files import write_bytes
+from turnwise_jax.files import write_bytes
 
 # Okabe and Ito's palette, most distinct first.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

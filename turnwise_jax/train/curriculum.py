@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,9 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.data.load import find_records
 from turnwise_jax.errors import InputError, within
-from turnwise_jax.train.directory import EXPORT, REPORT, is_finished, replace_file
+from turnwise_jax.files import write_text
+from turnwise_jax.tables import markdown_table
+from turnwise_jax.train.directory import EXPORT, NAME, REPORT, is_finished
 from turnwise_jax.train.metrics import METRICS, TIMING, read_jsonl
 from turnwise_jax.train.run import train
 from turnwise_jax.train.signals import stop_on_sigterm
@@ -30,7 +31,6 @@ from turnwise_jax.train.validate import validate
 
 SUMMARY, TABLE = "summary.json", "summary.md"
 MEASURES = ("reward", "accuracy")  # what the table shows of a stage; of others the loss
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def curriculum_config(stages: Mapping[str, ConfigDict]) -> ConfigDict:
@@ -101,7 +101,7 @@ def check_order(config: ConfigDict) -> None:
         if name not in config.stages:
             known = ", ".join(config.stages)
             raise InputError(f"{name!r} is no stage; known: {known}", field="order")
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise InputError(f"{name!r} cannot be part of a directory's name", field="stages")
 
 
@@ -153,8 +153,8 @@ def write_summary(config: ConfigDict, stages: int) -> None:
     """``summary.json`` and ``summary.md`` of the first ``stages`` stages, which are finished."""
     found = [summary(config, stage) for stage in range(stages)]
     directory = Path(config.dir)
-    replace_file(directory / SUMMARY, json.dumps(found, indent=2) + "\n")
-    replace_file(directory / TABLE, markdown(found, len(config.order)))
+    write_text(directory / SUMMARY, json.dumps(found, indent=2) + "\n")
+    write_text(directory / TABLE, markdown(found, len(config.order)))
 
 
 def summary(config: ConfigDict, stage: int) -> dict[str, Any]:
@@ -201,9 +201,7 @@ def markdown(found: list[dict[str, Any]], stages: int) -> str:
       stages: how many the whole curriculum has.
     """
     head = ("stage", "method", "iterations", "updates", "first to last tenth", "hours")
-    rows = [head, ("---", "---", "---:", "---:", "---", "---:")]
-    rows += [_row(entry) for entry in found]
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    table = markdown_table(head, map(_row, found), "llrrlr")
     notes = [
         "",
         f"{len(found)} of {stages} stages are finished. First to last tenth: means over the "
@@ -212,7 +210,7 @@ def markdown(found: list[dict[str, Any]], stages: int) -> str:
     left_out = [f"{e['stage']} {e['skipped_records']}" for e in found if e["skipped_records"]]
     if left_out:
         notes += ["", f"Records left out: {', '.join(left_out)}."]
-    return "\n".join(lines + notes) + "\n"
+    return "\n".join([table, *notes]) + "\n"
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
-"""A run's directory: whose it is, who works in it, and files that are whole or not there."""
+"""A run's directory: whose it is, who works in it, and what it leaves."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from turnwise_jax.errors import InputError
+from turnwise_jax.files import write_text
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.config import declared
 from turnwise_jax.train.hosts import ALONE, Hosts
@@ -21,6 +23,7 @@ from turnwise_jax.train.state import TrainState
 from turnwise_jax.train.validate import flatten
 
 CONFIG, REPORT, EXPORT, LOCK = "config.json", "report.json", "policy", ".lock"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # of a stage or variant, a folder's name too
 
 # Fields that may differ when a run is resumed, on another machine for instance: they say where and
 # how batches and updates are computed, not which.
@@ -91,7 +94,7 @@ def _check_config(directory: Path, config: ConfigDict) -> None:
                     file=directory,
                     field=field,
                 )
-    replace_file(path, json.dumps(mine, indent=2) + "\n")
+    write_text(path, json.dumps(mine, indent=2) + "\n")
 
 
 def _as_json(config: ConfigDict) -> dict[str, Any]:
@@ -122,11 +125,4 @@ def is_finished(directory: Path, config: ConfigDict) -> bool:
 
 def write_report(directory: Path, report: Mapping[str, Any]) -> None:
     """``report.json``: that the run is finished, and what it left out."""
-    replace_file(directory / REPORT, json.dumps(report, indent=2) + "\n")
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
-    temporary = path.with_name(path.name + ".partial")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    write_text(directory / REPORT, json.dumps(report, indent=2) + "\n")

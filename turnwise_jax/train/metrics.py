@@ -13,7 +13,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +24,8 @@ import jax
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.summary_pb2 import Summary
+
+from turnwise_jax.files import write_bytes
 
 METRICS, TIMING, GROUPS = "metrics.jsonl", "timing.jsonl", "groups.jsonl"
 COMPILES = "compiles.jsonl"
@@ -44,11 +45,7 @@ def truncate_jsonl(path: str | os.PathLike, steps: int) -> None:
     if not path.exists():
         return
     kept = [line + b"\n" for line in _whole_lines(path) if json.loads(line)["step"] < steps]
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as handle:
-        handle.write(b"".join(kept))
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(handle.name, path)
+    write_bytes(path, b"".join(kept))
 
 
 def append_jsonl(path: str | os.PathLike, records: Sequence[Mapping[str, Any]]) -> None:

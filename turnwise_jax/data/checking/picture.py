@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from turnwise_jax.data.checking.checking import Checked
 from turnwise_jax.data.checking.tally import Tally
+from turnwise_jax.files import replacing
 
 BLUE, ORANGE, INK, MUTED, FAINT = "#0072B2", "#D55E00", "#222222", "#6b6b6b", "#d9d9d9"
 _MOST_DECISIONS = 10
@@ -34,10 +34,8 @@ def draw_summary(checked: Checked, path: str | os.PathLike[str]) -> Figure:
     else:
         _streams(panels, tally)
     figure.suptitle(headline(checked), x=0.01, ha="left", fontsize=10, color=INK)
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, format="png", dpi=130)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png", dpi=130)
     return figure
 
 

@@ -13,6 +13,8 @@ from turnwise_jax.data.checking.checking import Checked
 from turnwise_jax.data.checking.problems import KINDS, Problem
 from turnwise_jax.data.checking.tally import Tally
 from turnwise_jax.data.sources.json_lines import write_rows
+from turnwise_jax.files import write_text
+from turnwise_jax.tables import markdown_table
 
 EXAMPLES = 3  # of each kind of problem
 LONGEST = 20  # rows of a table of names
@@ -24,11 +26,8 @@ Row = Sequence[object]
 def write_summary(checked: Checked, folder: str | os.PathLike[str]) -> list[Path]:
     """``summary.md`` and ``problems.jsonl`` below a folder, which is made; gives their paths."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     summary, problems = folder / "summary.md", folder / "problems.jsonl"
-    partial = summary.with_name(f".{summary.name}.partial")
-    partial.write_text(markdown(checked), encoding="utf-8")
-    os.replace(partial, summary)
+    write_text(summary, markdown(checked))
     write_rows(map(_problem_row, checked.problems), problems)
     return [summary, problems]
 
@@ -57,9 +56,8 @@ def markdown(checked: Checked) -> str:
 
 def table(head: Row, rows: Iterable[Row], *, texts: int = 0) -> str:
     """A Markdown table: first and last ``texts`` columns to the left, numbers to the right."""
-    numbers = len(head) - 1 - texts
-    lines = [head, ["---", *["---:"] * numbers, *["---"] * texts], *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    columns = "l" + "r" * (len(head) - 1 - texts) + "l" * texts
+    return markdown_table([*map(_cell, head)], ([*map(_cell, row)] for row in rows), columns)
 
 
 def quantiles(values: Sequence[float]) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from turnwise_jax.data.sources.fields import writable
 from turnwise_jax.errors import InputError
+from turnwise_jax.files import replacing
 
 UNREADABLE = "unreadable"  # key of the reason why a line holds no record
 
@@ -45,13 +45,9 @@ def read_rows(
 
 def write_rows(rows: Iterable[dict[str, Any]], path: str | os.PathLike[str]) -> None:
     """Writes one line for each record; the file is replaced in one go."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "w", encoding="utf-8") as out:
+    with replacing(path) as partial, open(partial, "w", encoding="utf-8") as out:
         for row in rows:
             out.write(json.dumps(row, ensure_ascii=False) + "\n")
-    os.replace(partial, path)
 
 
 def _json_object(line: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from turnwise_jax.data.sources.fields import (
     user_content,
 )
 from turnwise_jax.errors import InputError
+from turnwise_jax.files import replacing
 
 PATTERN = "*.parquet"  # what its files are called
 _TRUTH = "reward_model.ground_truth"
@@ -182,14 +183,12 @@ def write(
         ]
     heard = any(record[_SOUNDS.name] for record in records)
     schema = SCHEMA.append(_SOUNDS) if heard else SCHEMA
-    path.parent.mkdir(parents=True, exist_ok=True)
     for target, save in (
         (user_turns_path(path), lambda p: p.write_text(json.dumps(companion), encoding="utf-8")),
         (path, lambda p: pq.write_table(pa.Table.from_pylist(records, schema=schema), p)),
     ):
-        partial = target.with_name(f".{target.name}.partial")
-        save(partial)
-        os.replace(partial, target)
+        with replacing(target) as partial:
+            save(partial)
 
 
 def _read_user_turns(path: Path) -> dict[str, Any]:

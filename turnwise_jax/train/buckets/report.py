@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.tables import markdown_table
 from turnwise_jax.train.buckets.data import (
     Records,
     histograms,
@@ -133,12 +133,11 @@ def _bars(values: np.ndarray) -> str:
 
 def _table(advice: Advice) -> str:
     head = ("buckets", "padding", "lengths", "room (share of batches)")
-    rows: list[Sequence[str]] = [head, ("---:", "---:", "---", "---")]
-    rows.append(_row(f"now {len(advice.now.rooms)}", advice.now))
+    rows = [_row(f"now {len(advice.now.rooms)}", advice.now)]
     for option in advice.options:
         mark = " *" if option is advice.advised else ""
         rows.append(_row(f"{len(option.rooms)}{mark}", option))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown_table(head, rows, "rrll")
 
 
 def _row(name: str, option: Option) -> tuple[str, str, str, str]:
