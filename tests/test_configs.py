@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.data.images import FrameSpec, frame_grid
+from turnwise_jax.errors import InputError
 from turnwise_jax.models import MODELS
 from turnwise_jax.study import ablation_config, exact_config
 from turnwise_jax.study.config import check, run_config
@@ -127,3 +128,9 @@ def test_frames_are_of_the_papers_size(path):
         for frame in ((720, 1280), (1080, 1920), (480, 640)):
             grid = frame_grid(*frame, spec)
             assert most / 2 < grid[1] * grid[2] / spec.merge_size**2 <= most
+
+
+@pytest.mark.parametrize(("name", "argument"), [("qwen2_5_omni_3b", "4"), ("curriculum", "9b")])
+def test_an_argument_that_no_config_knows_is_refused(name, argument):
+    with pytest.raises(InputError, match=rf"no (size|stage) '{argument}'; known: "):
+        load(ROOT / "configs" / "avatar" / f"{name}.py").get_config(argument)

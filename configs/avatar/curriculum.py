@@ -20,31 +20,20 @@ Expected: not measured.
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 from ml_collections import ConfigDict
 
 from turnwise_jax.train.config import sft_config
 from turnwise_jax.train.curriculum import curriculum_config
+from turnwise_jax.train.recipes import avatar_stage
 
 STAGES = {"visual": "1", "audio_visual": "2", "localisation": "3"}
 
 
 def get_config(size: str = "7b") -> ConfigDict:
-    stages = {name: stage_of(size, number) for name, number in STAGES.items()}
+    stages = {name: avatar_stage(size, number) for name, number in STAGES.items()}
     config = curriculum_config({"cold_start": cold_start(stages["visual"]), **stages})
     config.dir = f"runs/avatar_qwen2_5_omni_{size}"
     return config
-
-
-def stage_of(size: str, stage: str) -> ConfigDict:
-    """The config of one stage of RL, from the file beside this one."""
-    file = Path(__file__).with_name(f"qwen2_5_omni_{size}.py")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config(stage)
 
 
 def cold_start(rl: ConfigDict) -> ConfigDict:

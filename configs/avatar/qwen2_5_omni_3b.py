@@ -22,20 +22,8 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from turnwise_jax.rewards.qa import STAGE_WEIGHTS
-from turnwise_jax.train.config import avatar_config
+from turnwise_jax.train.recipes import avatar_stage
 
 
 def get_config(stage: str = "1") -> ConfigDict:
-    config = avatar_config()
-    config.run.dir = f"runs/avatar_qwen2_5_omni_3b_stage{stage}"
-    config.reward.update(STAGE_WEIGHTS["text"][int(stage)]._asdict())
-    config.judge.update({"kind": "openai", "model": "OpenGVLab/InternVL3-2B"})
-    config.data.update({"batch_size": 1, "max_pixels": 50_176})
-    config.optimizer.update({"warmup_steps": 50, "accumulate": 2})
-    config.policy.lora.update({"rank": 8, "alpha": 32.0})
-    config.policy.freeze = ("vision", "audio")
-    config.policy.frozen_dtype = "bfloat16"
-    config.compile.update({"model": "qwen2_5_omni/3b", "frames": 32, "video": True})
-    config.compile.update({"turns": 1, "turn_frames": 0, "text": 300, "sound": 30.0})
-    return config
+    return avatar_stage("3b", stage)

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from ml_collections import ConfigDict
 
-from turnwise_jax.study.ablation_config import BASE, START, ablation_config
-from turnwise_jax.train.config import avatar_config, sft_config
+from turnwise_jax.study.ablation_config import START, ablation_config
+from turnwise_jax.study.small import MODEL, small, small_start
+from turnwise_jax.train.config import avatar_config
 
 GENERATED = 3840  # rollouts of each run
 PROMPTS = 8  # in a batch
@@ -63,29 +64,20 @@ def get_config() -> ConfigDict:
     )
     config.dir = "runs/avatar_ablation"
     config.world.update(train=1200, test=100)
-    config.base.model.update(
-        text_initializer_range=0.1,
-        vision_fullatt_block_indexes=(0, 1),
-        text_num_hidden_layers=3,
-    )
+    config.base.model.update(MODEL, text_num_hidden_layers=3)
     config.evaluation.new_tokens = REPLY
     config.evaluation.controls = ("grpo", "avatar")
     return config
 
 
 def _start() -> ConfigDict:
-    config = sft_config()
-    config.policy.checkpoint = BASE
-    config.optimizer.update(learning_rate=3e-3, warmup_steps=30, schedule="cosine", b2=0.99)
-    config.data.batch_size = 16
-    config.run.steps = 800
-    return _small(config)
+    return _clips(small_start(800, learning_rate=3e-3))
 
 
 def _variant(fresh: int, *, shape: str = "u", hints: bool = True) -> ConfigDict:
     """AVATAR with ``fresh`` of the 8 samples of a prompt from the current policy."""
-    config = avatar_config()
-    config.policy.checkpoint = START
+    config = _clips(small(avatar_config()))
+    config.policy.update(checkpoint=START, freeze=("vision", "audio"))
     config.algorithm.tas_shape = shape
     config.hints.use = hints
     config.optimizer.update(learning_rate=5e-4, warmup_steps=5, b2=0.99)
@@ -93,15 +85,11 @@ def _variant(fresh: int, *, shape: str = "u", hints: bool = True) -> ConfigDict:
     config.rollout.update(group_size=fresh, max_new_tokens=REPLY)
     config.replay.update(samples=8 - fresh, capacity=1000)
     config.run.steps = GENERATED // (PROMPTS * fresh)
-    config = _small(config)
-    config.policy.freeze = ("vision", "audio")
     return config
 
 
-def _small(config: ConfigDict) -> ConfigDict:
-    """What suits a tiny model on a CPU: float32, nothing recomputed."""
-    config.policy.update(freeze=(), dtype="float32", remat="none")
-    config.data.update(frames=FRAMES, shuffle=True)
-    config.shapes.row_buckets = 1
+def _clips(config: ConfigDict) -> ConfigDict:
+    """What all runs have in common."""
+    config.data.frames = FRAMES
     config.run.checkpoint_every = 50
     return config

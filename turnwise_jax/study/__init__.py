@@ -10,6 +10,7 @@
                ``exact_tables``, ``exact_plots``
 ``worlds``     what an ablation must know of each kind of world and of its benchmark
 ``tiny``       the untrained policy
+``small``      what the configs of tiny policies' trainings share
 ``report``     tables and curves from reports and logs
 ``plots``      curves and results as pictures
 ``dialogues``  dialogues as pictures and as text

@@ -8,6 +8,7 @@
 ``compiled``   the step jitted on a mesh, all shapes compiled ahead (``mesh``)
 ``checkpoint`` Orbax checkpoints; ``convert`` makes Hugging Face directories of them
 ``metrics``    JSON lines, TensorBoard, compile counts (``reporter``)
-``config``     every field, declared once; ``validate`` refuses what cannot work
+``config``     every field, declared once; ``validate`` refuses what cannot work;
+               ``recipes`` what several files under ``configs/`` share
 ``directory``  whose run a directory holds; ``signals`` ends on SIGTERM
 """
