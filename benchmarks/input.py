@@ -17,14 +17,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tiny_grpo import TinyGrpo
 from workload import flag_parser, in_turn, keep_compiled, measure_and_report, summary, where
 
-from turnwise_jax.study.tiny import make_tiny_policy
-from turnwise_jax.train.config import rl_config
 from turnwise_jax.train.run import train
 from turnwise_jax.train.starvation import starvation
-from turnwise_jax.worlds import streamworld
-from turnwise_jax.worlds.settings import WORLDS
 
 FEEDS = {  # how training gets its frames
     "no threads": {"workers": 0},
@@ -42,20 +39,12 @@ def measure(args: argparse.Namespace, root: Path) -> dict[str, Any]:
 
 def measure_training(root: Path, rounds: int, steps: int) -> dict[str, Any]:
     """Starvation and seconds a step of short runs."""
-    world = WORLDS["demo"]
-    files = streamworld.generate(root / "world", world, train=24, test=1, progress=False)
-    policy = make_tiny_policy(root / "policy", world)
+    tiny = TinyGrpo.make(root)
     seconds: dict[str, list[float]] = {name: [] for name in FEEDS}
 
-    def run(name: str, number: int, *, steps: int = steps) -> float:
-        config = rl_config("grpo")
-        config.policy.update(checkpoint=str(policy), dtype="float32", remat="none")
-        config.run.update(dir=str(root / f"{name}-{number}"), steps=steps, export=False)
-        config.run.checkpoint_every = steps
-        config.shapes.row_buckets = 1
-        config.rollout.max_new_tokens = 12
-        feed = FEEDS[name]
-        config.data.update(path=str(files.rl("train")), keep_mb=0, workers=feed["workers"])
+    def run(name: str, number: int) -> float:
+        config, feed = tiny.config(f"{name}-{number}", steps), FEEDS[name]
+        config.data.update(keep_mb=0, workers=feed["workers"])
         if feed.get("cache"):
             config.data.cache_dir = str(root / "cache")
         directory, _ = train(config)

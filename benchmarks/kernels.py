@@ -25,17 +25,14 @@ are compared.
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import workload
-from workload import flag_parser, in_turn, where, write_json
+from workload import flag_parser, in_turn, summary, timed, where, write_json
 
 from turnwise_jax.kernels import RewardWeights, ScoredTurns, Windows, prefix_scores
 
@@ -120,30 +117,14 @@ def share(hits: np.ndarray, among: np.ndarray) -> np.ndarray:
     return np.where(among > 0, hits / np.maximum(among, 1), 0).astype(np.float32)
 
 
-def seconds(run: Callable[[], Any]) -> float:
-    begin = time.perf_counter()
-    jax.block_until_ready(run())
-    return time.perf_counter() - begin
-
-
-def summary(times: list[float], scale: float = 1.0) -> dict[str, float | int]:
-    """Median, quartiles and number of rounds, in milliseconds."""
-    ordered = sorted(1e3 * scale * t for t in times)
-    low, median, high = (
-        statistics.quantiles(ordered, n=4, method="inclusive") if len(ordered) > 1 else ordered * 3
-    )
-    return {
-        "median_ms": median,
-        "low_ms": low,
-        "high_ms": high,
-        "fastest_ms": ordered[0],
-        "rounds": len(times),
-    }
+def milliseconds(times: Sequence[float], scale: float = 1.0) -> dict[str, float | int]:
+    """Median, least, most and number of rounds."""
+    return {**summary([1e3 * scale * seconds for seconds in times]), "rounds": len(times)}
 
 
 def ratio(above: Sequence[float], below: Sequence[float], scale: float = 1.0) -> dict[str, float]:
     """Of the rounds that have both: median, least and most."""
-    return workload.summary([scale * a / b for a, b in zip(above, below, strict=False)])
+    return summary([scale * a / b for a, b in zip(above, below, strict=False)])
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
@@ -183,18 +164,18 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     times: dict[str, list[float]] = {name: [] for name in runs}
     for number, name in in_turn(runs, args.repeats):
         if name != "numpy" or number < args.numpy_repeats:
-            times[name].append(seconds(runs[name]))
+            times[name].append(timed(runs[name]))
 
     scale = args.groups / args.numpy_groups
     moved = sum(array.nbytes for array in everything)
     results = {
-        "prefix_scores": summary(times["kernel"]),
-        "in chunks": summary(times["chunked"]),
-        "rescoring": summary(times["numpy"], scale),
-        "copy": summary(times["copy"]),
-        "copyto": summary(times["copyto"]),
+        "prefix_scores": milliseconds(times["kernel"]),
+        "in chunks": milliseconds(times["chunked"]),
+        "rescoring": milliseconds(times["numpy"], scale),
+        "copy": milliseconds(times["copy"]),
+        "copyto": milliseconds(times["copyto"]),
     }
-    median = {name: row["median_ms"] for name, row in results.items()}
+    median = {name: row["median"] for name, row in results.items()}
     return {
         **where(),
         "sizes": {"groups": args.groups, "G": args.rollouts, "K": args.turns, "W": args.windows},
@@ -202,7 +183,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "megabytes": moved / 1e6,
         "numpy_scaled_by": scale,
         "largest_difference": difference,
-        "results": results,
+        "milliseconds": results,
         "faster_than_rescoring": ratio(times["numpy"], times["kernel"], scale),
         "times_a_copy": ratio(times["kernel"], times["copy"]),
         "chunks_times_a_copy": ratio(times["chunked"], times["copy"]),
@@ -222,14 +203,11 @@ def print_report(report: dict[str, Any]) -> None:
         f"{report['megabytes']:.1f} MB of inputs and output, {report['device']}, "
         f"{report['cores']} cores, jax {report['jax']}, numpy {report['numpy']}"
     )
-    print(f"{'':<15}{'median ms':>12}{'quartiles ms':>24}{'fastest ms':>12}{'rounds':>8}")
-    for name, row in report["results"].items():
-        quartiles = f"{row['low_ms']:.1f} - {row['high_ms']:.1f}"
+    print(f"{'':<15}{'median ms':>12}{'least - most ms':>24}{'rounds':>8}")
+    for name, row in report["milliseconds"].items():
+        span = f"{row['least']:.1f} - {row['most']:.1f}"
         marked = "*" if name == "rescoring" and report["numpy_scaled_by"] != 1 else ""
-        print(
-            f"{name + marked:<15}{row['median_ms']:>12.1f}{quartiles:>24}"
-            f"{row['fastest_ms']:>12.1f}{row['rounds']:>8}"
-        )
+        print(f"{name + marked:<15}{row['median']:>12.1f}{span:>24}{row['rounds']:>8}")
     if report["numpy_scaled_by"] != 1:
         print(f"* timed on fewer groups and multiplied by {report['numpy_scaled_by']:g}")
     rate = report["gigabytes_per_second"]

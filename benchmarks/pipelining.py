@@ -26,14 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tiny_grpo import TinyGrpo
 from workload import flag_parser, in_turn, keep_compiled, measure_and_report, summary, where
 
-from turnwise_jax.study.tiny import make_tiny_policy
-from turnwise_jax.train.config import rl_config
 from turnwise_jax.train.metrics import TIMING, read_jsonl
 from turnwise_jax.train.run import train
-from turnwise_jax.worlds import streamworld
-from turnwise_jax.worlds.settings import WORLDS
 
 AHEAD = {"on policy": 0, "one batch ahead": 1}
 FIGURES = ("seconds", "judge", "judge_wait")
@@ -92,18 +89,12 @@ def measure(args: argparse.Namespace, root: Path) -> dict[str, Any]:
 
 def measure_runs(root: Path, url: str, rounds: int, steps: int) -> dict[str, Any]:
     """Per variant, the medians over a run's steps of every figure, summed up over the rounds."""
-    world = WORLDS["demo"]
-    files = streamworld.generate(root / "world", world, train=24, test=1, progress=False)
-    policy = make_tiny_policy(root / "policy", world)
+    tiny = TinyGrpo.make(root)
 
     def run(name: str, number: int, *, steps: int = steps) -> dict[str, float]:
-        config = rl_config("grpo")
-        config.policy.update(checkpoint=str(policy), dtype="float32", remat="none")
-        config.run.update(dir=str(root / f"{AHEAD[name]}-{number}"), steps=steps, export=False)
-        config.run.checkpoint_every = steps
-        config.shapes.row_buckets = 1
-        config.rollout.update(max_new_tokens=12, ahead=AHEAD[name])
-        config.data.update(path=str(files.rl("train")), batch_size=2)
+        config = tiny.config(f"{AHEAD[name]}-{number}", steps)
+        config.rollout.ahead = AHEAD[name]
+        config.data.batch_size = 2
         config.judge.update(kind="openai", url=url, concurrency=128)
         lines = read_jsonl(train(config)[0] / TIMING)[MEASURED]
         return {figure: float(np.median([line[figure] for line in lines])) for figure in FIGURES}

@@ -217,10 +217,15 @@ def alternate(variants: Mapping[str, Callable[[], Any]], rounds: int) -> dict[st
     """Seconds of every variant in every round, forwards and backwards in turn."""
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for _, name in in_turn(variants, rounds):
-        begin = time.perf_counter()
-        jax.block_until_ready(variants[name]())
-        seconds[name].append(time.perf_counter() - begin)
+        seconds[name].append(timed(variants[name]))
     return seconds
+
+
+def timed(run: Callable[[], Any]) -> float:
+    """Seconds until what it computes is there."""
+    begin = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - begin
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 
 import numpy as np
 import pytest
@@ -97,6 +98,23 @@ def test_rounds_alternate_and_ratios_are_within_rounds():
     found = workload.compare({"a": [1.0, 2.0, 4.0], "b": [3.0, 4.0, 4.0]}, "a")
     assert found["b"]["times_ours"] == {"median": 2.0, "least": 1.0, "most": 3.0}
     assert found["b"]["seconds"] == {"median": 4.0, "least": 3.0, "most": 4.0}
+
+
+def test_prefix_scores_are_timed_beside_what_gives_the_same(capsys):
+    kernels = script("kernels")
+    sizes = {"groups": 4, "rollouts": 2, "turns": 3, "windows": 2, "chunk": 2}
+    times = {"repeats": 2, "numpy_repeats": 1, "numpy_groups": 2}
+    report = kernels.measure(Namespace(**sizes, **times))
+    json.dumps(report)
+    assert report["largest_difference"] < 1e-4
+    rows = report["milliseconds"]
+    assert [row["rounds"] for row in rows.values()] == [2, 2, 1, 2, 2]
+    for row in rows.values():
+        assert 0 < row["least"] <= row["median"] <= row["most"]
+    kernels.print_report(report)
+    out = capsys.readouterr().out
+    assert "least - most ms" in out
+    assert "* timed on fewer groups and multiplied by 2" in out
 
 
 def test_the_peak_is_what_was_resident_and_can_begin_anew():

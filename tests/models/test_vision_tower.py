@@ -73,7 +73,7 @@ def test_features_do_not_depend_on_room_or_neighbours(tiny, encode):
     mixed = [frames(1, grid=g, seed=g[0])[0] for g in ((4, 4), (10, 6), (2, 14), (6, 6))]
     sizes = [h * w // 4 for _, (h, w) in mixed]
     vision = vision_input(mixed, config, num_slices=6)
-    together = encode(tiny.params, vision).reshape(6, vision.tokens_per_slice, -1)
+    together = encode(tiny.params, vision).reshape(6, vision.tokens.shape[1], -1)
     assert np.isfinite(together).all()
     for s, (one, count) in enumerate(zip(mixed, sizes, strict=True)):
         alone = encode(tiny.params, vision_input([one], config))
@@ -88,7 +88,7 @@ def test_fixed_room_gives_one_shape(tiny, encode):
         vision = vision_input(frames(2, grid=grid), config, slots=room, num_slices=3)
         shapes.add(tuple(x.shape for x in vision))
     assert len(shapes) == 1
-    assert vision.tokens_per_slice == 12
+    assert vision.tokens.shape[1] == 12
 
 
 def test_windows_see_only_themselves_until_full_attention(tiny):

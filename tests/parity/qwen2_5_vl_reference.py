@@ -158,7 +158,7 @@ def run_ours(directory: Path, batch: Batch, **options: str) -> dict[str, np.ndar
     for b, spans in enumerate(batch.spans):
         count = int(batch.valid[b].sum())
         index[b, batch.valid[b]] = media_index(
-            count, spans, MERGE, FeatureRows(0, vision.tokens_per_slice)
+            count, spans, MERGE, FeatureRows(0, vision.tokens.shape[1])
         )
 
     @jax.jit

@@ -68,7 +68,7 @@ def test_pixels_reach_the_log_probabilities(sampled):
     step, run, batch = sampled
     state = run.state
     own = np.where(batch.media_index_NT[0] >= 0, batch.media_index_NT[0], 0).max()
-    slice_ = own // batch.media.vision.tokens_per_slice  # the last frame that row 0 sees
+    slice_ = own // batch.media.vision.tokens.shape[1]  # the last frame that row 0 sees
     patches = np.array(batch.media.vision.patches)
     patches[slice_] = 255 - patches[slice_]
     changed = batch._replace(media=MediaInput(batch.media.vision._replace(patches=patches)))

@@ -19,7 +19,7 @@ from flax import nnx
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.layers import Linear
-from turnwise_jax.models.params import Path, named
+from turnwise_jax.models.params import Path
 
 A, B = "lora_a", "lora_b"
 DECODER = r"text/decoder/layers/(q|k|v|o|mlp/(gate|up|down))"
@@ -99,8 +99,3 @@ def merged_kernel(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: float) -
     """``W + A B * alpha / rank``, computed in float32, in the kernel's dtype."""
     delta = jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32), precision="highest") * scale
     return (kernel.astype(jnp.float32) + delta).astype(kernel.dtype)
-
-
-def without_adapters(params: nnx.State) -> dict[Path, Any]:
-    """The base's parameters by name."""
-    return {path: leaf for path, leaf in named(params).items() if not is_adapter(path)}

@@ -53,11 +53,6 @@ class VisionInput(NamedTuple):
     hw: np.ndarray | jax.Array
     tokens: np.ndarray | jax.Array
 
-    @property
-    def tokens_per_slice(self) -> int:
-        """M: feature rows that each slice occupies."""
-        return self.tokens.shape[1]
-
 
 def slots_for(grids: Sequence[tuple[int, int]], config: Any) -> Slots:
     """The least room that holds a slice of any of ``grids`` (patches high, wide)."""

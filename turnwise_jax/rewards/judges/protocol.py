@@ -126,18 +126,6 @@ class JudgeStats:
             self.seconds + other.seconds,
         )
 
-    def as_dict(self) -> dict[str, float]:
-        """Flat names for a metrics log: ``asked``, ``quality_asked``, ..., ``seconds``; those of
-        the stepwise judge only if it was asked."""
-        parts = {"": self.total, "quality_": self.quality, "repetition_": self.repetition}
-        if self.stepwise != Counts():
-            parts["stepwise_"] = self.stepwise
-        out: dict[str, float] = {"seconds": self.seconds}
-        for prefix, counts in parts.items():
-            for name in Counts.__slots__:
-                out[prefix + name] = float(getattr(counts, name))
-        return out
-
 
 def counters_of(judge: object) -> Counter[tuple[str, str]]:
     """A snapshot of the judge's own counters; empty for a judge that keeps none."""
