@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import wave
 from pathlib import Path
@@ -11,13 +10,11 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
+from doc_commands import ROOT, blocks, commands, page, read
 
-from turnwise_jax.cli import evaluate, hints, world
-from turnwise_jax.cli.flags import define_config, parse
 from turnwise_jax.cli.main import COMMANDS
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.sources.benchmarks import BENCHMARKS
-from turnwise_jax.eval.run import CONTROLS
 from turnwise_jax.kernels import replay_advantages, tas_weights
 from turnwise_jax.rewards.qa import STAGE_WEIGHTS
 from turnwise_jax.rollout.replay import Sample
@@ -27,29 +24,7 @@ from turnwise_jax.train.validate import check_fields, flatten
 from turnwise_jax.worlds.soundsettings import SoundWorld
 from turnwise_jax.worlds.soundworld import generate
 
-ROOT = Path(__file__).resolve().parent.parent
-DOC = (ROOT / "docs" / "avatar.md").read_text()
-DEFINE = {
-    "train": define_config,
-    "study": define_config,
-    "eval": evaluate.define,
-    "hints": hints.define,
-    "world": world.define,
-}
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", DOC, re.DOTALL)
-
-
-def commands() -> list[list[str]]:
-    joined = "\n".join(blocks("bash")).replace("\\\n", " ")
-    lines = [shlex.split(line, comments=True) for line in joined.splitlines()]
-    return [words for words in lines if words]
-
-
-def parsed(words: list[str]):
-    return parse(words[2:], "", DEFINE[words[1]])
+DOC = page("docs/avatar.md")
 
 
 @pytest.fixture(autouse=True)
@@ -57,31 +32,20 @@ def at_root(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-@pytest.mark.parametrize("words", commands(), ids=lambda words: " ".join(words[1:3]))
-def test_commands_and_their_flags_exist(words):
-    assert words[0] == "turnwise"
-    assert words[1] in COMMANDS
-    args = parsed(words)
-    if words[1] == "train" and "stages" not in args.config:
-        check_fields(args.config)
-    if words[1] == "eval":
-        assert args.config.control in CONTROLS
-
-
 def test_the_curriculums_last_policy_is_what_is_evaluated():
-    (train,) = (words for words in commands() if "curriculum" in " ".join(words))
-    config = parsed(train).config
+    (train,) = (words for words in commands(DOC) if "curriculum" in " ".join(words))
+    config = read(train).config
     for stage in range(len(config.order)):
         check_fields(stage_config(config, stage))
     last = stage_directory(config, len(config.order) - 1) / "policy"
     evaluated = {
-        parsed(words).config.policy.checkpoint for words in commands() if words[1] == "eval"
+        read(words).config.policy.checkpoint for words in commands(DOC) if words[1] == "eval"
     }
     assert evaluated == {str(last), ""}  # "": predictions are scored again
 
 
 def test_the_worlds_command_makes_what_the_page_lists(tmp_path):
-    (words,) = (words for words in commands() if words[1] == "world")
+    (words,) = (words for words in commands(DOC) if words[1] == "world")
     sizes = {"--train": "1", "--test": "1", "--sheets": "1", "--output": str(tmp_path / "set")}
     assert {flag.split("=")[0] for flag in words[2:]} == {"--kind", *sizes}
     COMMANDS[words[1]]([words[2], *(f"{flag}={value}" for flag, value in sizes.items())])
@@ -102,7 +66,7 @@ def test_example_records_can_be_read(tmp_path):
         out.setsampwidth(2)
         out.setframerate(16000)
         out.writeframes(bytes(32000))
-    (tmp_path / "own.jsonl").write_text(blocks("json")[0])
+    (tmp_path / "own.jsonl").write_text(blocks(DOC, "json")[0])
     dialogues, _ = load_dialogues("qa", tmp_path / "own.jsonl")
     kinds = [d.question.kind for d in dialogues]
     assert kinds == ["multiple_choice", "numeric", "ocr", "free_form", "multiple_choice"]

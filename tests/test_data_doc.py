@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,53 +11,22 @@ import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
+from doc_commands import ROOT, blocks, page
 
-from turnwise_jax.cli import data as data_command
-from turnwise_jax.cli.flags import define_config, parse, parse_mixed
-from turnwise_jax.cli.main import COMMANDS
-from turnwise_jax.data import DATASETS
 from turnwise_jax.data.checking.problems import KINDS
 from turnwise_jax.data.load import load_dialogues
 from turnwise_jax.data.making.cutting import CutSpec
 from turnwise_jax.data.making.making import MakeJob, make_set
 from turnwise_jax.data.records import Window
 from turnwise_jax.data.sources import mmduet2_rl
-from turnwise_jax.train.validate import check_fields
 
-ROOT = Path(__file__).resolve().parent.parent
-DOC = (ROOT / "docs" / "data.md").read_text()
-DEFINE = {"check": data_command.define_check, "make": data_command.define_make}
+DOC = page("docs/data.md")
 ONION = Window(4.0, 9.5, "What is the cook doing?", "He cuts an onion.")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", DOC, re.DOTALL)
-
-
-def commands() -> list[list[str]]:
-    joined = "\n".join(blocks("bash")).replace("\\\n", " ")
-    lines = [shlex.split(line, comments=True) for line in joined.splitlines()]
-    return [words for words in lines if words]
 
 
 def made_names() -> set[str]:
     """Files that the page's `data make` commands and its own words promise."""
     return set(re.findall(r"(?:rl|sft)_train\.\w+", DOC))
-
-
-@pytest.mark.parametrize("words", commands(), ids=lambda words: " ".join(words[1:3]))
-def test_commands_and_their_flags_exist(words, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    assert words[0] == "turnwise"
-    assert words[1] in COMMANDS
-    if words[1] == "train":
-        check_fields(parse(words[2:], "", define_config).config)
-        return
-    args, paths = parse_mixed(words[3:], "", DEFINE[words[2]])
-    assert len(paths) == (words[2] == "check")
-    if words[2] == "check":
-        assert args.source in DATASETS
 
 
 def write_video(path: Path, seconds: int) -> None:
@@ -78,14 +46,14 @@ def write_video(path: Path, seconds: int) -> None:
 def test_the_example_list_can_be_made(tmp_path):
     write_video(tmp_path / "kitchen.mp4", 30)
     write_video(tmp_path / "trips/tour.mp4", 54)
-    (tmp_path / "list.json").write_text(blocks("json")[0])
+    (tmp_path / "list.json").write_text(blocks(DOC, "json")[0])
     counts, _ = make_set(MakeJob(tmp_path / "list.json", tmp_path / "own"))
     assert (counts.answers, counts.missed, counts.cut) == (4, 0, 0)
     assert made_names() <= {path.name for path in (tmp_path / "own").iterdir()}
 
 
 def test_the_rl_example_can_be_read(tmp_path):
-    row, companion = (json.loads(block) for block in blocks("json")[1:3])
+    row, companion = (json.loads(block) for block in blocks(DOC, "json")[1:3])
     path = tmp_path / "rl.parquet"
     pq.write_table(pa.Table.from_pylist([row], schema=mmduet2_rl.SCHEMA), path)
     mmduet2_rl.user_turns_path(path).write_text(json.dumps(companion))
@@ -99,7 +67,7 @@ def test_the_rl_example_can_be_read(tmp_path):
 
 
 def test_the_sft_example_can_be_read(tmp_path):
-    (tmp_path / "sft.jsonl").write_text(json.dumps(json.loads(blocks("json")[3])))
+    (tmp_path / "sft.jsonl").write_text(json.dumps(json.loads(blocks(DOC, "json")[3])))
     (dialogue,) = load_dialogues("mmduet2_sft", tmp_path / "sft.jsonl")[0]
     assert [(turn.time, turn.reply) for turn in dialogue.turns] == [
         (4.0, "NO REPLY"),

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
-import pytest
+from doc_commands import ROOT, page
 
-from turnwise_jax.cli import evaluate
-from turnwise_jax.cli.flags import parse
 from turnwise_jax.eval import BENCHMARKS
 from turnwise_jax.eval.run import PREDICTIONS, REPORT, SKIPPED, THROUGHPUT
 
-ROOT = Path(__file__).resolve().parent.parent
-DOC = (ROOT / "docs" / "evaluation.md").read_text()
-
-
-def commands() -> list[list[str]]:
-    shell = "\n".join(re.findall(r"```bash\n(.*?)```", DOC, re.DOTALL)).replace("\\\n", " ")
-    return [words for line in shell.splitlines() if (words := shlex.split(line, comments=True))]
-
-
-@pytest.mark.parametrize("words", commands(), ids=lambda words: words[2] if words[2:] else words[1])
-def test_commands_and_their_flags_exist(words, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    if words[0] == "python":
-        assert Path(words[1]).is_file()
-    else:
-        assert words[:2] == ["turnwise", "eval"]
-        parse(words[2:], "", evaluate.define)
+DOC = page("docs/evaluation.md")
 
 
 def test_every_public_benchmark_and_its_main_number_stand_in_the_table():

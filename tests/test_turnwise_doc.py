@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import re
-import shlex
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from doc_commands import ROOT, commands, page, read
 
 from turnwise_jax import kernels
 from turnwise_jax.algorithms.policy_gradient import REDUCTIONS
 from turnwise_jax.algorithms.turnwise import CREDITS, Settings
-from turnwise_jax.cli import analyze, evaluate
-from turnwise_jax.cli.flags import define_config, parse, parse_mixed
-from turnwise_jax.cli.main import COMMANDS
+from turnwise_jax.cli.flags import define_config, parse
 from turnwise_jax.data.reply_styles import STYLES
 from turnwise_jax.eval.config import eval_config
 from turnwise_jax.rewards.streaming import STREAMING_REWARDS
 from turnwise_jax.study.analyze_dynamics import LAST, SORTS
 from turnwise_jax.study.plots import WINDOW
 from turnwise_jax.train.config import rl_config, sft_config
-from turnwise_jax.train.validate import check_fields, flatten
+from turnwise_jax.train.validate import flatten
 
-ROOT = Path(__file__).resolve().parent.parent
-DOC = (ROOT / "docs" / "turnwise.md").read_text()
-DEFINE = {"train": define_config, "study": define_config, "eval": evaluate.define}
-
-
-def commands() -> list[list[str]]:
-    blocks = re.findall(r"```bash\n(.*?)```", DOC, re.DOTALL)
-    joined = "\n".join(blocks).replace("\\\n", " ")
-    lines = [shlex.split(line, comments=True) for line in joined.splitlines()]
-    return [words for words in lines if words]
+DOC = page("docs/turnwise.md")
 
 
 @pytest.fixture(autouse=True)
@@ -41,24 +29,13 @@ def at_root(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-@pytest.mark.parametrize("words", commands(), ids=lambda words: " ".join(words[1:3]))
-def test_commands_and_their_flags_exist(words):
-    assert words[0] == "turnwise"
-    assert words[1] in COMMANDS
-    if words[1] == "analyze":
-        values, places = parse_mixed(words[2:], "", analyze.define)
-        assert len(values.labels) == len(places) > 1
-        return
-    args = parse(words[2:], "", DEFINE[words[1]])
-    if words[1] == "train":
-        check_fields(args.config)
-
-
 def test_what_is_analyzed_and_evaluated_is_trained_before():
-    made = {re.search(r"--config.run.dir=(\S+)", " ".join(words)) for words in commands()}
+    made = {re.search(r"--config.run.dir=(\S+)", " ".join(words)) for words in commands(DOC)}
     made = {found[1] for found in made if found}
-    (analyzed,) = (words for words in commands() if words[1] == "analyze")
-    assert {word for word in analyzed if word.startswith("runs/")} <= made
+    (analyzed,) = (words for words in commands(DOC) if words[1] == "analyze")
+    places = {word for word in analyzed if word.startswith("runs/")}
+    assert places <= made
+    assert len(read(analyzed).labels) == len(places) > 1
     used = re.findall(r"--config.policy.checkpoint=(runs/\w+)/policy", DOC)
     assert used
     assert set(used) <= made
