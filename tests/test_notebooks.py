@@ -20,6 +20,7 @@ BADGE = (
     "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
     "(https://colab.research.google.com/github/turnwise/turnwise_jax/blob/main/notebooks/{}.ipynb)"
 )
+ADDRESS = "https://github.com/turnwise/turnwise_jax"
 # GitHub shows large ones slowly
 MAX_BYTES = {"01_kernels": 400_000, "02_turnwise": 600_000, "03_avatar": 700_000}
 
@@ -59,6 +60,15 @@ def execute(name: str, folder: Path) -> dict[str, nbformat.NotebookNode]:
     client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}})
     client.execute(env=environment)
     return code_cells(notebook)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_resolve_wherever_a_notebook_is_opened(name):
+    text = "".join(cell.source for cell in read(name).cells if cell.cell_type == "markdown")
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert all(link.startswith("https://") for link in links)
+    for path in re.findall(rf"{ADDRESS}/blob/main/([^)]+)\)", text):
+        assert (ROOT / path).is_file(), path
 
 
 @pytest.fixture(scope="module")

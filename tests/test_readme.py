@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 from doc_commands import ROOT, blocks, commands, page
 
+from turnwise_jax.eval.config import eval_config
+from turnwise_jax.eval.run import CONTROLS
+from turnwise_jax.train.config import avatar_config, rl_config, sft_config
+from turnwise_jax.train.validate import flatten
+
 README = page("README.md")
 
 
@@ -28,6 +33,32 @@ def test_there_are_commands_to_check():
         "score",
         "convert",
     }
+
+
+def test_fields_of_the_table_and_their_defaults_exist():
+    rows = re.findall(
+        r"^\| (`\S+`(?:, `\S+`)?)( of an evaluation)? \| (.*) \|$", README, re.MULTILINE
+    )
+    rows = [row for row in rows if "." in row[0] or row[1]]
+    training = flatten(rl_config().to_dict())
+    evaluation = flatten(eval_config("qa").to_dict())
+    assert len(rows) == 6
+    for names, evaluated, _ in rows:
+        assert set(re.findall(r"`(\S+?)`", names)) <= set(evaluation if evaluated else training)
+    told = {names: text for names, _, text in rows}
+    for name in set(CONTROLS) - {"none"}:
+        assert f"`{name}`" in told["`control`"]
+    rates = [c().optimizer.learning_rate for c in (rl_config, sft_config, avatar_config)]
+    found = re.findall(r"(\de-\d) for", told["`optimizer.learning_rate`"])
+    assert [float(rate) for rate in found] == rates
+
+
+def test_extras_are_those_of_the_package():
+    setup = (ROOT / "setup.py").read_text()
+    extras = re.findall(r'^        "(\w+)": \[', setup, re.MULTILINE)
+    listed = re.search(r"^Extras: (.*?\.)\n", README, re.MULTILINE)[1]
+    assert re.findall(r"`(\w+)`", listed) == extras
+    assert not re.findall(r"pip install -e \.\[", README), "a shell may take [...] for a pattern"
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "parity"])
