@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from turnwise_jax.rollout.desync import levels
 from turnwise_jax.rollout.prompts import empty_batch
 from turnwise_jax.rollout.shapes import Shapes
 from turnwise_jax.train.aot.chips import Chip
+from turnwise_jax.train.aot.other_batches import held, other_batches
 from turnwise_jax.train.aot.plan import Plan
 from turnwise_jax.train.aot.topology import Refusal, read_refusal
 from turnwise_jax.train.run import trains
@@ -32,14 +32,15 @@ class Measured:
     """One program on one device of the slice.
 
     ``memory``: bytes by kind, empty if it was refused. ``resident``: bytes of the training state
-    that stay on the device while the program runs, though it does not use them. ``work``: executed
-    operations and traffic. ``seconds``: at best, by the roofline. ``compile_seconds``: lowering not
-    counted.
+    that stay on the device while the program runs, though it does not use them. ``batches``: bytes
+    of batches of which that is so. ``flops``, ``bytes``: executed operations and traffic.
+    ``seconds``: at best, by the roofline. ``compile_seconds``: lowering not counted.
     """
 
     name: str
     memory: dict[str, float]
     resident: float
+    batches: float
     flops: float
     bytes: float
     seconds: float
@@ -49,9 +50,10 @@ class Measured:
     @property
     def total(self) -> float:
         """Bytes on the device while it runs; outputs that reuse arguments count once."""
+        beside = self.resident + self.batches
         if self.refusal is not None:
-            return self.refusal.needed + self.resident
-        return sum(self.memory.values()) - 2 * self.memory["aliased"] + self.resident
+            return self.refusal.needed + beside
+        return sum(self.memory.values()) - 2 * self.memory["aliased"] + beside
 
     def fits(self, chip: Chip) -> bool:
         return self.refusal is None and self.total <= chip.usable
@@ -65,7 +67,7 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
     """
     devices = plan.layout.mesh.size
     works = works_of(plan)
-    residents = residents_of(plan, works)
+    residents, batches = residents_of(plan, works), other_batches(plan, works)
     for name, lowered in plan.lowerings():
         work = works[name]
         own = work.flops / devices
@@ -83,6 +85,7 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
             name=name,
             memory=memory,
             resident=residents[name],
+            batches=batches[name],
             flops=own,
             bytes=traffic,
             seconds=max(own / chip.flops, traffic / chip.bandwidth),
@@ -94,14 +97,14 @@ def measure(plan: Plan, chip: Chip) -> Iterator[Measured]:
 def residents_of(plan: Plan, names: Iterable[str]) -> dict[str, float]:
     """Bytes of the training state that stay on a device beside the own arguments of programs."""
     state = plan.state
-    fixed = _held((state.opt_state, state.reference))
+    fixed = held((state.opt_state, state.reference))
     rollouts = fixed + _replaced_bytes(plan)
-    moving = rollouts + _held(cast_kernels(state.params, plan.policy.dtype))
+    moving = rollouts + held(cast_kernels(state.params, plan.policy.dtype))
     moves = ("start", "narrow")  # of rollouts, but without their parameters
     return {name: moving if name.startswith(moves) else rollouts for name in names} | {
         "update": 0.0,
         "old_logprobs": fixed,
-        "reference": _held((state.opt_state, state.trained)),
+        "reference": held((state.opt_state, state.trained)),
         "encode_rows": fixed,
     }
 
@@ -193,14 +196,4 @@ def _memory(compiled: jax.stages.Compiled) -> dict[str, float]:
 def _replaced_bytes(plan: Plan) -> float:
     """Parameters on one device that rollouts have in another dtype, and that stay beside it."""
     masters, cast = named(plan.state.params), cast_kernels(plan.state.params, plan.policy.dtype)
-    return _held([m for path, m in masters.items() if named(cast)[path].dtype != m.dtype])
-
-
-def _held(state: Any) -> float:
-    """Bytes of a pytree of shapes on one device."""
-    return float(
-        sum(
-            math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-            for leaf in jax.tree.leaves(state)
-        )
-    )
+    return held([m for path, m in masters.items() if named(cast)[path].dtype != m.dtype])

@@ -11,6 +11,7 @@ from turnwise_jax.train.aot.chips import GIB, Chip
 from turnwise_jax.train.aot.compile import KINDS, Measured
 from turnwise_jax.train.aot.plan import Plan
 from turnwise_jax.train.mesh import AXES
+from turnwise_jax.train.run import samples_ahead
 
 LISTED = 5  # largest buffers of a program that does not fit
 
@@ -59,7 +60,17 @@ def _media(plan: Plan) -> str:
 
 def table(programs: Sequence[Measured]) -> str:
     """GiB of one device by kind, operations and traffic of one device, seconds."""
-    head = ("program", *KINDS, "resident", "total", "TFLOP", "GB moved", "roofline s", "compile s")
+    head = (
+        "program",
+        *KINDS,
+        "resident",
+        "batches",
+        "total",
+        "TFLOP",
+        "GB moved",
+        "roofline s",
+        "compile s",
+    )
     body = [head]
     for program in programs:
         sizes = [program.memory.get(kind) for kind in KINDS]
@@ -68,6 +79,7 @@ def table(programs: Sequence[Measured]) -> str:
                 program.name,
                 *("refused" if size is None else _gib(size) for size in sizes),
                 _gib(program.resident),
+                _gib(program.batches),
                 _gib(program.total),
                 f"{program.flops / 1e12:.3g}",
                 f"{program.bytes / 1e9:.3g}",
@@ -120,6 +132,8 @@ def hints(wrong: Sequence[Measured], plan: Plan) -> list[str]:
         fields = ("data.batch_size", *(("rollout.group_size",) if "rollout" in config else ()))
         given = ", ".join(f"--config.{field}" for field in fields)
         found.append(f"{given}: fewer rows at a time, smaller caches")
+    if samples_ahead(config):
+        found.append("--config.rollout.ahead=0: one batch less on the devices")
     if plan.layout.mesh.shape["data"] > 1:
         found.append("--config.mesh.fsdp instead of data: parameters are split")
     return [*found, "a larger slice, or chips with more memory"]
@@ -142,7 +156,12 @@ def as_json(programs: Sequence[Measured], plan: Plan, chip: Chip, topology: str)
             {
                 "name": program.name,
                 "fits": program.fits(chip),
-                "bytes": {**program.memory, "resident": program.resident, "total": program.total},
+                "bytes": {
+                    **program.memory,
+                    "resident": program.resident,
+                    "batches": program.batches,
+                    "total": program.total,
+                },
                 "flops": program.flops,
                 "bytes_moved": program.bytes,
                 "roofline_seconds": program.seconds,
