@@ -7,7 +7,7 @@ A token of this model covers 32 x 32 pixels instead of 28 x 28, so that 128 of t
         --config.judge.url=http://HOST:8000/v1 --config.run.dir=runs/turnwise_4b
 
 ``...qwen3_vl_4b.py:grpo`` is the baseline with one advantage per trajectory.
-Hardware: v5e:4x4 (16 chips) with --config.mesh.fsdp=16, 12.3 of 15.75 GiB a chip as compiled ahead
+Hardware: v5e:4x4 (16 chips) with --config.mesh.fsdp=16, 12.4 of 15.75 GiB a chip as compiled ahead
 of time (docs/compile.md). Not timed on a TPU.
 Expected: not measured.
 """
