@@ -15,6 +15,7 @@ from turnwise_jax.rewards.judges import (
     Request,
     RuleJudge,
     make_judge,
+    misplaced_rule,
 )
 
 EVERY_FIELD = {
@@ -98,3 +99,19 @@ def test_stats_of_batches_add():
     assert both.seconds == 2.0
     assert both.quality == Counts(6, 2, 1, 3)
     assert both.repetition == Counts(4, 4, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers", "told"),
+    [
+        ("rule", ["A red circle appears.", "The ring turns pink."], ""),
+        ("rule", [], ""),
+        ("openai", ["She cuts the onion."], ""),
+        ("rule", ["A red ring appears.", *["She cuts it."] * 2], "1 of 2 reference answers"),
+    ],
+)
+def test_the_rule_judge_is_for_the_embedded_world(kind, answers, told):
+    warning = misplaced_rule(kind, answers)
+    assert told in warning
+    assert bool(warning) == bool(told)
+    assert ("--config.judge.kind=openai" in warning) == bool(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -419,3 +420,35 @@ def test_shuffled_data_read_by_threads_is_taken_up_exactly(place, sft_run, tmp_p
     run.train(config)
     for name in (METRICS, f"{EXPORT}/model.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (sft_run / name).read_bytes()
+
+
+def test_rewards_by_the_rule_judge_on_other_data_are_warned_of(
+    place, tmp_path, monkeypatch, capsys
+):
+    def of_others(config, policy):
+        data = read(config, policy)
+        others = [
+            dataclasses.replace(
+                dialogue,
+                windows=tuple(dataclasses.replace(w, answer=answer) for w in dialogue.windows),
+            )
+            for dialogue in data.dialogues
+        ]
+        return dataclasses.replace(data, dialogues=others)
+
+    def stop(*_):
+        raise Crash
+
+    read, answer = run.read_data, "She cuts the onion."
+    monkeypatch.setattr(run, "build", stop)
+    for change, kind, warned in (
+        (read, "rule", False),
+        (of_others, "rule", True),
+        (of_others, "openai", False),
+    ):
+        monkeypatch.setattr(run, "read_data", change)
+        config = rl(place, tmp_path / f"{kind}-{warned}")
+        config.judge.kind = kind
+        with pytest.raises(Crash):
+            run.train(config)
+        assert ("WARNING: the rule judge" in capsys.readouterr().err) == warned

@@ -10,7 +10,7 @@ import pytest
 
 from turnwise_jax.data.records import SILENCE
 from turnwise_jax.errors import InputError
-from turnwise_jax.rewards.judges.rule import key_points, repeats
+from turnwise_jax.rewards.judges.rule import WORLD_WORDS, key_points, repeats
 from turnwise_jax.worlds.script import REPORTED, corpus, sample_events
 from turnwise_jax.worlds.settings import COLOURS, QUESTIONS, SHAPES, WORLDS, World
 from turnwise_jax.worlds.streamworld import clips, rl_record
@@ -24,6 +24,13 @@ OTHERS = {
 
 def dialogues_of(world: World, count: int = 60, split: str = "train", seed: int = 0):
     return [d for clip in clips(world, split, count, seed) for d in clip.dialogues]
+
+
+def test_the_rule_judge_knows_the_words_of_all_answers():
+    said = [s for s in corpus() if s.startswith(("A ", "The "))]
+    assert len(said) == 4 * len(COLOURS) * len(SHAPES)
+    points = {point.removeprefix(">") for s in said for point in key_points(s)}
+    assert points == WORLD_WORDS
 
 
 @pytest.fixture(params=[*WORLDS, *OTHERS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 
 from absl import flags
@@ -14,7 +15,7 @@ from turnwise_jax.cli.judging import define_judge, judge_fields
 from turnwise_jax.eval.predictions import Prediction, read_predictions
 from turnwise_jax.eval.scoring import Credit, assign_credit
 from turnwise_jax.files import write_text
-from turnwise_jax.rewards.judges import make_judge
+from turnwise_jax.rewards.judges import make_judge, misplaced_rule
 
 USAGE = """usage: turnwise score --input=dialogues.jsonl [--output=scores.jsonl] [--judge=rule]
 
@@ -51,6 +52,11 @@ def main(argv: Sequence[str]) -> None:
             prefix_chars=args.prefix_chars,
             file=args.input,
         )
+    if stats.total.asked:
+        unjudged = (p for p in predictions if p.quality is None)
+        answers = (window.answer for p in unjudged for window in p.windows)
+        if warning := misplaced_rule(args.judge, answers, "--judge"):
+            print(f"score: WARNING: {warning}", file=sys.stderr)
     if args.output:
         lines = [
             json.dumps({"id": p.id, "group": p.group, **c.to_json()}, allow_nan=False)

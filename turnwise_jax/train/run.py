@@ -17,6 +17,7 @@ from turnwise_jax.algorithms import ALGORITHMS
 from turnwise_jax.errors import InputError
 from turnwise_jax.models.lora import Lora
 from turnwise_jax.models.params import Path as ParamPath
+from turnwise_jax.rewards.judges import misplaced_rule
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.train.answer_setup import make_answer_collector
 from turnwise_jax.train.collect import make_collector
@@ -86,6 +87,8 @@ def _train(config: ConfigDict, directory: Path, hosts: Hosts) -> bool:
     layout = Layout.of(make_mesh(config.mesh))
     policy = load_policy(config, layout.param_shardings)
     data = read_data(config, policy)
+    if hosts.main:
+        _warn_of_judge(config, data)
     run = build(config, directory, layout, policy, data, hosts)
     policy = without_params(policy)
     try:
@@ -112,6 +115,15 @@ def _train(config: ConfigDict, directory: Path, hosts: Hosts) -> bool:
             write_report(directory, report)
         hosts.wait()
     return finished
+
+
+def _warn_of_judge(config: ConfigDict, data: Data) -> None:
+    """Say before the first step that rewards would come from a judge made for other data."""
+    if "judge" not in config:
+        return
+    answers = (window.answer for dialogue in data.dialogues for window in dialogue.windows)
+    if warning := misplaced_rule(config.judge.kind, answers):
+        print(f"train: WARNING: {warning}", file=sys.stderr, flush=True)
 
 
 def check_features(config: ConfigDict, params: nnx.State) -> None:

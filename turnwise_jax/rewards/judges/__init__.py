@@ -13,7 +13,7 @@ A new judge is one file and one line in ``JUDGES``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from turnwise_jax.errors import InputError
@@ -26,7 +26,7 @@ from turnwise_jax.rewards.judges.protocol import (
     JudgeStats,
     Request,
 )
-from turnwise_jax.rewards.judges.rule import RuleJudge
+from turnwise_jax.rewards.judges.rule import RuleJudge, of_other_worlds
 
 __all__ = [
     "JUDGES",
@@ -40,6 +40,7 @@ __all__ = [
     "RuleJudge",
     "judge_fields",
     "make_judge",
+    "misplaced_rule",
 ]
 
 JUDGES = {
@@ -92,6 +93,25 @@ def make_judge(
         given["picture"] = picture
     judge = JUDGES[kind](**given)
     return CachedJudge(judge, cache) if cache else judge
+
+
+def misplaced_rule(kind: str, answers: Iterable[str], field: str = "--config.judge.kind") -> str:
+    """A warning where the rule judge is to grade against answers of no embedded world, else "".
+
+    Args:
+      kind: of the judge.
+      answers: the reference answers of all reply windows.
+      field: with which another judge is chosen.
+    """
+    distinct = list(dict.fromkeys(answers))
+    other = of_other_worlds(distinct) if kind == "rule" else []
+    if not other:
+        return ""
+    return (
+        f"the rule judge compares words and is made for the embedded world, but {len(other)} of "
+        f"{len(distinct)} reference answers are not of it ({other[0]!r}); its grades of them mean "
+        f"little: choose a language model with {field}=openai"
+    )
 
 
 def _arguments(judge: type) -> dict[str, inspect.Parameter]:

@@ -43,7 +43,7 @@ change is left off. The frames and the final answer are not looked at: the reaso
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from turnwise_jax.errors import InputError
@@ -62,6 +62,13 @@ CHANGES = frozenset({"turn", "become", "change"})
 PLACES = frozenset(
     {"left", "right", "top", "bottom", "middle", "center", "centre", "upper", "lower"}
 )
+# fmt: off
+WORLD_WORDS = frozenset({  # key points of all answers in worlds/script.py
+    "appear", "turn", "leave", "here",
+    "red", "green", "blue", "yellow", "purple", "white", "cyan", "pink",
+    "square", "ring", "cross", "triangle", "circle",
+})
+# fmt: on
 RULE_VERSION = 1  # of quality and repetition
 STEPWISE_VERSION = 1
 
@@ -88,6 +95,15 @@ def key_points(text: str) -> frozenset[str]:
 def statements(text: str) -> list[frozenset[str]]:
     """Key points of each statement of `text`; statements without any are left out."""
     return [points for part in _STATEMENT_END.split(text) if (points := key_points(part))]
+
+
+def of_other_worlds(answers: Iterable[str]) -> list[str]:
+    """Those of the reference answers that hold words which no answer of the embedded world has."""
+    return [
+        answer
+        for answer in answers
+        if {point.removeprefix(">") for point in key_points(answer)} - WORLD_WORDS
+    ]
 
 
 class RuleJudge(Closing):
