@@ -11,10 +11,13 @@ import sys
 import numpy as np
 import pytest
 
+from turnwise_jax.cli import rollout
 from turnwise_jax.cli.flags import KINDS, config_of, define_config, parse
 from turnwise_jax.cli.main import COMMANDS, main
+from turnwise_jax.data.reply_styles import STYLES
 from turnwise_jax.eval.predictions import read_predictions
 from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rollout.stream import StreamEngine
 from turnwise_jax.study.tiny import make_tiny_policy
 from turnwise_jax.worlds.settings import World
 from turnwise_jax.worlds.streamworld import generate
@@ -104,6 +107,20 @@ def test_score_refuses_a_group_of_different_times_and_counts_what_a_log_lacks(li
     assert f"{lines}: record 'silent': field 'times[4]': decides at 11 s where worked" in error
 
 
+def test_score_warns_where_the_rule_judge_is_asked_about_other_data(lines, tmp_path, capsys):
+    assert main(["score", f"--input={lines}"]) == 0
+    assert "WARNING" not in capsys.readouterr().err  # the file has its judgements
+    unjudged = {key: DIALOGUE[key] for key in DIALOGUE if key not in ("quality", "repetitive")}
+    lines.write_text(
+        json.dumps({**unjudged, "replies": ["NO REPLY", "It fell.", *["NO REPLY"] * 3]})
+    )
+    windows = [{**DIALOGUE["windows"][0], "answer": "The cup fell."}]
+    lines.write_text(json.dumps({**json.loads(lines.read_text()), "windows": windows}))
+    assert main(["score", f"--input={lines}"]) == 0
+    assert "1 of 1 reference answers" in (warning := capsys.readouterr().err)
+    assert "--judge=openai" in warning
+
+
 def test_rollout_prints_a_timeline_and_appends_the_dialogue(world, checkpoint, tmp_path, capsys):
     out = tmp_path / "said.jsonl"
     video = next(iter(sorted(world.videos.glob("*.mp4"))))
@@ -122,6 +139,55 @@ def test_rollout_prints_a_timeline_and_appends_the_dialogue(world, checkpoint, t
     assert main(command) == 0
     first, second = read_predictions(out)
     assert first == second  # greedy: the same video and question, the same replies
+
+
+STYLED = {
+    "thinkstream": ("<think>a ring</think><silent>", "<think>new</think><response>A ring appears."),
+    "streampro": ("</Silence>", "</Response>A ring appears."),
+}
+
+
+@pytest.mark.parametrize("style", STYLED)
+def test_rollout_reads_replies_in_the_style_they_are_written_in(
+    style, world, checkpoint, tmp_path, capsys, monkeypatch
+):
+    texts, systems = STYLED[style], []
+
+    class Scripted(StreamEngine):
+        def stream(self, params, example, **options):
+            systems.append(example.dialogue.system)
+            for result in super().stream(params, example, **options):
+                yield result._replace(text=texts[result.turn % 2])
+
+    monkeypatch.setattr(rollout, "StreamEngine", Scripted)
+    out = tmp_path / "said.jsonl"
+    video = next(iter(sorted(world.videos.glob("*.mp4"))))
+    command = [
+        *("rollout", f"--checkpoint={checkpoint}", f"--video={video}", "--question=What happens?"),
+        *("--frame_interval=1", "--max_new_tokens=4", f"--output={out}", f"--replies={style}"),
+    ]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split(" s  ")[1].removesuffix(" [cut]") for line in lines] == [
+        "-",
+        "reply: A ring appears.",
+    ] * 2
+    (said,) = read_predictions(out)
+    assert said.replies == ("NO REPLY", "A ring appears.") * 2
+    assert said.raw == texts * 2
+    assert main([*command, "--system=Look."]) == 0
+    assert systems == [STYLES[style].system, "Look."]
+
+
+def test_rollout_on_several_devices_says_the_same(world, checkpoint, tmp_path):
+    video = next(iter(sorted(world.videos.glob("*.mp4"))))
+    command = [
+        *("rollout", f"--checkpoint={checkpoint}", f"--video={video}", "--question=What happens?"),
+        *("--frame_interval=1", "--max_new_tokens=4"),
+    ]
+    for name, devices in (("one", ()), ("four", ("--fsdp=2", "--tensor=2"))):
+        assert main([*command, f"--output={tmp_path / name}", *devices]) == 0
+    assert read_predictions(tmp_path / "one") == read_predictions(tmp_path / "four")
 
 
 def test_checkpoints_go_from_one_form_to_the_other_and_back(checkpoint, tmp_path, capsys):

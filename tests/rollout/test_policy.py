@@ -12,6 +12,7 @@ from tiny import SPEC, load_policy, make_checkpoint
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.models import io
+from turnwise_jax.rollout.policy import load_sampler
 
 
 def test_load_bundles_the_parts_of_a_directory(policy):
@@ -113,3 +114,45 @@ def test_sound_is_cut_as_the_model_takes_it(hearing, tmp_path):
     thinker["audio_config"]["n_window"] = 50
     with pytest.raises(InputError, match="field 'slice_frames': the preprocessor says 200, the mo"):
         load_policy(changed(hearing, tmp_path / "bad", "config.json", thinker_config=thinker))
+
+
+ONE = {"data": 1, "fsdp": 1, "tensor": 1}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "param_dtype", "kept"),
+    [
+        ("float32", "same", "float32"),
+        ("bfloat16", "same", "bfloat16"),
+        ("bfloat16", "float32", "float32"),
+    ],
+)
+def test_a_policy_that_only_samples_keeps_no_wider_parameters(directory, dtype, param_dtype, kept):
+    policy, _ = load_sampler(directory, dtype=dtype, param_dtype=param_dtype, mesh=ONE)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(policy.params)} == {kept}
+    assert policy.dtype == dtype
+
+
+def test_its_parameters_are_split_as_in_training(directory, policy):
+    split, placement = load_sampler(directory, mesh={"data": 2, "fsdp": 2, "tensor": 2})
+    assert placement.row_parts == 4
+    jax.tree.map(np.testing.assert_array_equal, split.params, policy.params)
+    gate = split.params["text"]["decoder"]["layers"]["mlp"]["gate"]["kernel"][...]
+    layers, width, hidden = gate.shape
+    assert gate.addressable_shards[0].data.shape == (layers, width // 2, hidden // 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"dtype": "float16"}, "policy.dtype"),
+        ({"param_dtype": "int8"}, "policy.param_dtype"),
+        ({"mesh": ONE | {"fsdp": 0}}, "mesh.fsdp"),
+        ({"mesh": ONE | {"data": 9}}, "mesh"),
+        ({"mesh": ONE | {"tensor": 8}}, "mesh.tensor"),
+    ],
+)
+def test_what_a_sampler_cannot_be_is_refused_by_name(directory, options, field):
+    with pytest.raises(InputError) as error:
+        load_sampler(directory, **{"mesh": ONE, **options})
+    assert error.value.field == field

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ml_collections import ConfigDict
 
 from turnwise_jax.errors import InputError
 from turnwise_jax.rollout.sampling import Sampling, choose, fold_in, prompt_seed, rollout_keys
@@ -172,3 +173,14 @@ def test_prompt_seed_is_the_published_check_value_of_crc32():
 def test_bad_settings_are_refused_by_name(field, value):
     with pytest.raises(InputError, match=f"field '{field}'"):
         Sampling(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("fields", "sampling"),
+    [
+        ({"temperature": 0.0, "top_k": 5, "top_p": 0.5}, Sampling(greedy=True)),
+        ({"temperature": 0.7, "top_k": 5, "top_p": 0.5}, Sampling(0.7, 5, 0.5)),
+    ],
+)
+def test_fields_of_a_config_say_how_tokens_are_chosen(fields, sampling):
+    assert Sampling.of(ConfigDict(fields)) == sampling

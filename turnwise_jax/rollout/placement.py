@@ -8,16 +8,63 @@ them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import jax
 import numpy as np
+from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from turnwise_jax.errors import InputError
 from turnwise_jax.models.media import Media
-from turnwise_jax.models.sharding import BATCH, CACHE, ROWS
+from turnwise_jax.models.sharding import BATCH, CACHE, ROWS, param_shardings
+
+AXES = (*ROWS, "tensor")
+
+
+def make_mesh(sizes: Mapping[str, int]) -> Mesh:
+    """The mesh of a config's ``mesh`` section, over the first devices if there are more.
+
+    Raises:
+      InputError: an axis below 1, more devices asked for than there are; on several hosts, fewer,
+        or a ``tensor`` axis that leaves a host.
+    """
+    for axis in AXES:
+        if sizes[axis] < 1:
+            raise InputError(f"must be at least 1, is {sizes[axis]}", field=f"mesh.{axis}")
+    counts = tuple(sizes[axis] for axis in AXES)
+    wanted, there = math.prod(counts), jax.device_count()
+    shape = " x ".join(map(str, counts))
+    if wanted > there:
+        raise InputError(f"{shape} needs {wanted} devices, there are {there}", field="mesh")
+    kinds = (AxisType.Auto,) * len(AXES)
+    mesh = jax.make_mesh(counts, AXES, axis_types=kinds, devices=jax.devices()[:wanted])
+    if jax.process_count() == 1:
+        return mesh
+    if wanted < there:
+        raise InputError(
+            f"{shape} leaves devices of some host out: there are {there}", field="mesh"
+        )
+    own = jax.local_device_count()
+    if own % sizes["tensor"]:
+        raise InputError(
+            f"{sizes['tensor']} parts do not stay on one host of {own} devices",
+            field="mesh.tensor",
+        )
+    return Mesh(by_host(mesh.devices), AXES, axis_types=kinds)
+
+
+def by_host(devices: np.ndarray) -> np.ndarray:
+    """Devices in an order that keeps each host's together, in the order given if that one does."""
+    flat = list(devices.flat)
+    runs = [process for process, _ in groupby(device.process_index for device in flat)]
+    if runs != sorted(set(runs)):
+        flat.sort(key=lambda device: device.process_index)  # stable: a host's own order stays
+    return np.asarray(flat, object).reshape(devices.shape)
 
 
 @dataclass(frozen=True)
@@ -35,9 +82,9 @@ class Placement:
     @classmethod
     def on_one_device(cls) -> Placement:
         """Everything on the first device of this process."""
-        kinds = (AxisType.Auto,) * 3
+        kinds = (AxisType.Auto,) * len(AXES)
         devices = jax.local_devices()[:1]
-        return cls(jax.make_mesh((1, 1, 1), (*ROWS, "tensor"), axis_types=kinds, devices=devices))
+        return cls(jax.make_mesh((1, 1, 1), AXES, axis_types=kinds, devices=devices))
 
     @cached_property
     def rows(self) -> NamedSharding:
@@ -53,6 +100,10 @@ class Placement:
     def whole(self) -> NamedSharding:
         """Of what every device has a copy of."""
         return NamedSharding(self.mesh, PartitionSpec())
+
+    def param_shardings(self, params: nnx.State, config: Any) -> nnx.State:
+        """Where each parameter of a model with this configuration lives."""
+        return param_shardings(params, self.mesh, config)
 
     @property
     def row_parts(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,10 @@ from turnwise_jax.models import MODELS
 from turnwise_jax.models import io as checkpoints
 from turnwise_jax.models.lora import Lora
 from turnwise_jax.models.params import Path as ParamPath
+from turnwise_jax.rollout.placement import Placement, make_mesh
+
+DTYPES = ("float32", "bfloat16")
+PARAM_DTYPES = ("same", *DTYPES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,3 +197,41 @@ class Policy:
         if sound is not None:
             sizes.append(("slice_frames", sound.slice_frames, config.audio.slice_frames))
         return sizes
+
+
+def load_sampler(
+    directory: str | os.PathLike[str],
+    *,
+    dtype: str = "float32",
+    param_dtype: str = "same",
+    max_pixels: int = 0,
+    mesh: Mapping[str, int],
+) -> tuple[Policy, Placement]:
+    """A policy that only samples, and where it does: parameters split over a mesh as in training.
+
+    Args:
+      directory, max_pixels: see :meth:`Policy.load`.
+      dtype: compute dtype, of ``DTYPES``.
+      param_dtype: of ``PARAM_DTYPES``. "same" keeps parameters in the compute dtype: nothing is
+        trained, so wider ones would be rounded before every product.
+      mesh: devices on the axes ``data``, ``fsdp`` and ``tensor``.
+
+    Raises:
+      InputError: what :meth:`Policy.load` refuses, a dtype that is none of these, a mesh that there
+        are no devices for or that the model cannot be split over.
+    """
+    for field, value, allowed in (
+        ("policy.dtype", dtype, DTYPES),
+        ("policy.param_dtype", param_dtype, PARAM_DTYPES),
+    ):
+        if value not in allowed:
+            raise InputError(f"is {value!r}; allowed: {', '.join(allowed)}", field=field)
+    placement = Placement(make_mesh(mesh))
+    policy = Policy.load(
+        directory,
+        dtype=dtype,
+        param_dtype=dtype if param_dtype == "same" else param_dtype,
+        shardings=placement.param_shardings,
+        max_pixels=max_pixels,
+    )
+    return policy, placement

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,13 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     greedy: bool = False
+
+    @classmethod
+    def of(cls, fields: Any) -> Sampling:
+        """From ``temperature`` (0: greedy), ``top_k`` and ``top_p`` of a config or flags."""
+        if fields.temperature == 0:
+            return cls(greedy=True)
+        return cls(temperature=fields.temperature, top_k=fields.top_k, top_p=fields.top_p)
 
     def __post_init__(self):
         if not 0.0 < self.temperature < float("inf"):

@@ -6,6 +6,7 @@ largest, and a batch takes the first one that holds it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -251,6 +252,13 @@ def shared(buckets: Sequence[Bucket], split: int, part: int, parts: int) -> tupl
         )
         for bucket in buckets
     )
+
+
+def padded(buckets: Sequence[Shapes], parts: int, group_size: int = 1) -> tuple[Shapes, ...]:
+    """The buckets with prompts that take no turn where ``parts`` could not share their rows."""
+    multiple = parts // math.gcd(parts, group_size)
+    wider = [bucket._replace(batch=_round_up(bucket.batch, multiple)) for bucket in buckets]
+    return shared(wider, parts, 0, 1)
 
 
 def choose(

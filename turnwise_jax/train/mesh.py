@@ -7,62 +7,20 @@ in the same way.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import jax
 import numpy as np
 import optax
 from flax import nnx
-from jax.sharding import AxisType, Mesh
-from ml_collections import ConfigDict
+from jax.sharding import Mesh
 
-from turnwise_jax.errors import InputError
-from turnwise_jax.models.sharding import param_shardings
-from turnwise_jax.rollout.placement import Placement, placed
+from turnwise_jax.rollout.placement import AXES, Placement, by_host, make_mesh, placed
 from turnwise_jax.train.optim import Optimizer
 from turnwise_jax.train.state import Batch, TrainState, copied, split_params
 
-AXES = ("data", "fsdp", "tensor")
-
-
-def make_mesh(config: ConfigDict) -> Mesh:
-    """The mesh of ``config.mesh``, over the first devices if there are more.
-
-    Raises:
-      InputError: more devices asked for than there are; on several hosts, fewer, or a ``tensor``
-        axis that leaves a host.
-    """
-    sizes = tuple(config[axis] for axis in AXES)
-    wanted, there = math.prod(sizes), jax.device_count()
-    shape = " x ".join(map(str, sizes))
-    if wanted > there:
-        raise InputError(f"{shape} needs {wanted} devices, there are {there}", field="mesh")
-    kinds = (AxisType.Auto,) * len(AXES)
-    mesh = jax.make_mesh(sizes, AXES, axis_types=kinds, devices=jax.devices()[:wanted])
-    if jax.process_count() == 1:
-        return mesh
-    if wanted < there:
-        raise InputError(
-            f"{shape} leaves devices of some host out: there are {there}", field="mesh"
-        )
-    own = jax.local_device_count()
-    if own % config.tensor:
-        raise InputError(
-            f"{config.tensor} parts do not stay on one host of {own} devices", field="mesh.tensor"
-        )
-    return Mesh(by_host(mesh.devices), AXES, axis_types=kinds)
-
-
-def by_host(devices: np.ndarray) -> np.ndarray:
-    """Devices in an order that keeps each host's together, in the order given if that one does."""
-    flat = list(devices.flat)
-    runs = [process for process, _ in groupby(device.process_index for device in flat)]
-    if runs != sorted(set(runs)):
-        flat.sort(key=lambda device: device.process_index)  # stable: a host's own order stays
-    return np.asarray(flat, object).reshape(devices.shape)
+__all__ = ["AXES", "Layout", "by_host", "make_mesh"]
 
 
 class Layout(Placement):
@@ -80,10 +38,6 @@ class Layout(Placement):
     def shapes(self, batch: Batch) -> Batch:
         """What ``place`` would give, without values."""
         return self.split_shapes(batch)
-
-    def param_shardings(self, params: nnx.State, config: Any) -> nnx.State:
-        """Where each parameter of a model with this configuration lives."""
-        return param_shardings(params, self.mesh, config)
 
     def create_state(
         self,
