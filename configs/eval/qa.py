@@ -3,8 +3,8 @@
     turnwise eval --config=configs/eval/qa.py --config.policy.checkpoint=DIR \
         --config.data.path=questions.jsonl --config.data.root=DIR --config.dir=runs/qa
 
-Greedy, 32 frames of each clip and its sound, as in the AVATAR paper. The form of the JSON lines is
-described in ``turnwise_jax/data/sources/qa.py``; the benchmarks' own files are read with
+Greedy, 32 frames of each clip and its sound, as in the AVATAR paper; no judge. The form of the JSON
+lines is described in ``turnwise_jax/data/sources/qa.py``; the benchmarks' own files are read with
 ``--config.data.source=NAME``. What the answers owe to sound and to frames shows in the same command
 with ``--config.control=muted`` or ``blanked`` and another ``--config.dir``. Predictions made before
 are scored again with ``--predictions=runs/qa/predictions.jsonl``.

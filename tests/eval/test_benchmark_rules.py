@@ -12,7 +12,7 @@ import second_reading
 from turnwise_jax.cli.main import main
 from turnwise_jax.data.records import Question, Target
 from turnwise_jax.errors import InputError
-from turnwise_jax.eval import BENCHMARKS
+from turnwise_jax.eval import BENCHMARKS, JUDGED
 from turnwise_jax.eval.config import eval_config
 from turnwise_jax.eval.predictions import Prediction, PredictionWriter, read_predictions
 from turnwise_jax.eval.report import Judges, Report
@@ -99,7 +99,8 @@ def test_predictions_scored_again_give_the_same_report(benchmark, tmp_path, monk
     first = next(iter(direct.metrics))
     low, high = direct.intervals[first]
     assert low <= direct.metrics[first] <= high
-    assert direct.rule == BENCHMARKS[benchmark].RULE
+    judge = "; judge: rule" if benchmark in JUDGED else ""
+    assert direct.rule == BENCHMARKS[benchmark].RULE + judge
     assert not (tmp_path / "again" / "throughput.json").exists()
 
 

@@ -14,8 +14,10 @@ from video_files import write_video
 
 from tests.tiny import make_checkpoint
 from turnwise_jax.data import DATASETS
+from turnwise_jax.errors import InputError
 from turnwise_jax.eval import BENCHMARKS
 from turnwise_jax.eval import generate as module
+from turnwise_jax.eval import run as runner
 from turnwise_jax.eval.config import eval_config
 from turnwise_jax.eval.predictions import read_predictions
 from turnwise_jax.eval.report import Report
@@ -125,6 +127,34 @@ def test_a_killed_benchmark_goes_on_and_ends_the_same(whole, tmp_path, monkeypat
     assert {p.id: p for p in ours} == {p.id: p for p in theirs}
     speed = json.loads((out / "throughput.json").read_text())
     assert speed["dialogues"] == len(run)
+
+
+def test_a_mesh_gives_the_same_report(whole, tmp_path):
+    """Batches of three on two devices' rows."""
+    config = whole.config.copy_and_resolve_references()
+    config.dir = str(tmp_path / "out")
+    config.mesh.update(fsdp=2, tensor=2)
+    assert evaluate(config) == whole.report
+    ours, theirs = (
+        read_predictions(d / "predictions.jsonl") for d in (tmp_path / "out", whole.directory)
+    )
+    assert ours == theirs
+
+
+def test_a_judge_that_does_not_suit_is_named_before_anything_is_run(
+    whole, tmp_path, monkeypatch, capsys
+):
+    def stop(*_, **__):
+        raise InputError("stopped")
+
+    monkeypatch.setattr(runner, "load_sampler", stop)
+    config = whole.config.copy_and_resolve_references()
+    config.dir = str(tmp_path / "out")
+    with pytest.raises(InputError, match="stopped"):
+        evaluate(config)
+    judged = config.benchmark == "proactive_videoqa"
+    assert ("WARNING: the rule judge" in capsys.readouterr().err) == judged
+    assert ("WARNING: the rule judge" in whole.report.rule) == judged
 
 
 def test_its_predictions_scored_again_give_the_same_report(whole, tmp_path):

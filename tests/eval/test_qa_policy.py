@@ -248,3 +248,21 @@ def test_muting_is_what_a_silent_track_would_be(checkpoint, records, tmp_path):
     found = muted(load_example(dialogue, policy.spec, sound), sound)
     np.testing.assert_array_equal(found.sounds[0], expected.sounds[0])
     np.testing.assert_array_equal(found.patches[0], expected.patches[0])
+
+
+def test_answers_on_a_mesh_are_those_of_one_device(whole, config, tmp_path, monkeypatch):
+    """Two dialogues at once are no equal parts for four: the rest are padding."""
+    placed = []
+
+    class Watched(module.StreamEngine):
+        def rollout(self, params, examples, **options):
+            placed.extend(len(leaf.sharding.device_set) for leaf in jax.tree.leaves(params))
+            return super().rollout(params, examples, **options)
+
+    monkeypatch.setattr(module, "StreamEngine", Watched)
+    config.mesh.update(data=2, fsdp=2, tensor=2)
+    report, directory = whole
+    assert evaluate(config) == report
+    said = (tmp_path / "out/predictions.jsonl").read_text()
+    assert said == (directory / "predictions.jsonl").read_text()
+    assert set(placed) == {8}

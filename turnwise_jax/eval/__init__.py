@@ -43,3 +43,4 @@ BENCHMARKS = {
     "streamingbench_proactive": streamingbench_proactive,
     "streamingbench_polling": streamingbench_polling,
 }
+JUDGED = ("streaming", "proactive_videoqa")  # those of them that ask the judge

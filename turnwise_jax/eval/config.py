@@ -30,7 +30,8 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
             "dir": "runs/eval",  # predictions.jsonl and report.json are written here
             "policy": {
                 "checkpoint": "",
-                "dtype": "bfloat16",
+                "dtype": "bfloat16",  # compute
+                "param_dtype": "same",  # as kept: "same" as `dtype`, "float32" or "bfloat16"
                 "replies": "plain",  # how it writes silence and replies, see data.reply_styles
             },
             "data": {
@@ -58,6 +59,8 @@ def eval_config(benchmark: str = "streaming") -> ConfigDict:
                 "buckets": 1,  # shapes; more suit sets of long and short dialogues
                 "seed": 0,
             },
+            # Devices: dialogues are split over data and fsdp, parameters over fsdp and tensor.
+            "mesh": {"data": 1, "fsdp": 1, "tensor": 1},
             # "swapped": another video's frames and sound; "forced": may not stay silent; "muted":
             # every sound silent; "blanked": every frame grey
             "control": "none",

@@ -26,9 +26,10 @@ from turnwise_jax.eval.predictions import Prediction, PredictionWriter, read_pre
 from turnwise_jax.eval.settings import claim, settings_of, without_hint
 from turnwise_jax.eval.throughput import Meter
 from turnwise_jax.progress import ProgressBar
+from turnwise_jax.rollout.placement import Placement
 from turnwise_jax.rollout.policy import Policy
 from turnwise_jax.rollout.sampling import Sampling
-from turnwise_jax.rollout.shapes import Shapes, choose, need_of
+from turnwise_jax.rollout.shapes import Shapes, choose, need_of, padded
 from turnwise_jax.rollout.stream import Rollouts, StreamEngine
 
 
@@ -69,6 +70,7 @@ def generate(
     meter: Meter | None = None,
     replies: str = "plain",
     cache: FrameCache | None = None,
+    placement: Placement | None = None,
 ) -> list[Prediction]:
     """Run ``policy`` over the open turns of every dialogue and keep what it says in ``path``.
 
@@ -84,6 +86,8 @@ def generate(
       meter: counts what is run here, and how fast.
       replies: how the policy writes them, of ``data.reply_styles``.
       cache: prepared frames and sounds on disk; None: decode.
+      placement: the mesh that the policy's parameters are on; None: one device. Predictions do not
+        depend on it.
 
     Returns:
       All predictions, in the order of ``dialogues``; ``group_size`` of each.
@@ -107,7 +111,7 @@ def generate(
         bad = _Refusals(on_bad_record, skipped)
         usable, grids = _measure(dialogues, policy, bad)
         left = [not done.keys() >= set(_names(d, decoding.group_size)) for d in usable]
-        engine = _engine(policy, usable, grids, decoding)
+        engine = _engine(policy, usable, grids, decoding, placement or Placement.on_one_device())
         todo = _grouped(engine, compress(usable, left), compress(grids, left), decoding)
         load = partial(_load, policy=policy, control=control, cache=cache)
         examples = _batches(todo, load, bad)
@@ -259,7 +263,11 @@ def _measure(
 
 
 def _engine(
-    policy: Policy, dialogues: Sequence[Dialogue], grids: Sequence[Any], decoding: Decoding
+    policy: Policy,
+    dialogues: Sequence[Dialogue],
+    grids: Sequence[Any],
+    decoding: Decoding,
+    placement: Placement,
 ) -> StreamEngine:
     """Shapes come from the whole set, so that a resumed run says exactly what the first would."""
     shapes = Shapes.for_dialogues(
@@ -271,7 +279,8 @@ def _engine(
         buckets=decoding.buckets,
         halved=("whole",),
     )
-    return StreamEngine(policy, decoding.sampling, shapes)
+    shapes = padded(shapes, placement.row_parts, decoding.group_size)
+    return StreamEngine(policy, decoding.sampling, shapes, placement)
 
 
 def _names(dialogue: Dialogue, group_size: int) -> list[str]:

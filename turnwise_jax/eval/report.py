@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.table import Table
 
+from turnwise_jax.data.records import Window
 from turnwise_jax.errors import InputError
 from turnwise_jax.files import write_text
-from turnwise_jax.rewards.judges import Judge, make_judge
+from turnwise_jax.rewards.judges import Judge, make_judge, misplaced_rule
 
 
 class Judges(NamedTuple):
@@ -28,6 +29,13 @@ def make_judges(config: Mapping[str, Any]) -> Judges:
     """Both judges of one ``judge`` section (kind, address, cache, ...; see ``make_judge``)."""
     fields = {name: config[name] for name in config if name != "levels"}
     return Judges(make_judge({**fields, "levels": 5}), make_judge({**fields, "levels": 3}))
+
+
+def judged_by(config: Mapping[str, Any], windows: Iterable[Window]) -> str:
+    """The judge of a ``judge`` section in words, with a warning if it does not suit the windows."""
+    name = f"{config['kind']} {config['model']}" if config["kind"] == "openai" else config["kind"]
+    warning = misplaced_rule(config["kind"], (window.answer for window in windows))
+    return f"judge: {name}" + (f" (WARNING: {warning})" if warning else "")
 
 
 @dataclass(frozen=True)

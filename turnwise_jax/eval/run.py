@@ -14,17 +14,18 @@ from ml_collections import ConfigDict
 
 from turnwise_jax.data.frame_cache import open_cache
 from turnwise_jax.data.load import load_dialogues
-from turnwise_jax.data.records import ClipSpec
+from turnwise_jax.data.records import ClipSpec, Dialogue
 from turnwise_jax.data.reply_styles import STYLES
 from turnwise_jax.errors import InputError
-from turnwise_jax.eval import BENCHMARKS
+from turnwise_jax.eval import BENCHMARKS, JUDGED
 from turnwise_jax.eval.controls import EXAMPLE_CONTROLS, forced_to_speak, swap_frames
 from turnwise_jax.eval.generate import Decoding, generate
 from turnwise_jax.eval.predictions import Prediction, check_distinct, read_predictions
-from turnwise_jax.eval.report import Report, make_judges
+from turnwise_jax.eval.report import Report, judged_by, make_judges
 from turnwise_jax.eval.throughput import Meter
 from turnwise_jax.files import write_text
-from turnwise_jax.rollout.policy import Policy
+from turnwise_jax.rewards.judges import misplaced_rule
+from turnwise_jax.rollout.policy import load_sampler
 from turnwise_jax.rollout.sampling import Sampling
 
 CONTROLS = ("none", "swapped", "forced", *EXAMPLE_CONTROLS)
@@ -90,9 +91,13 @@ def _scored(config: ConfigDict, said: Sequence[Prediction], file: str | os.PathL
     judges = make_judges(config.judge)
     try:
         check_distinct(said)
-        return BENCHMARKS[config.benchmark].report(
+        report: Report = BENCHMARKS[config.benchmark].report(
             said, judges, resamples=config.resamples, seed=config.decoding.seed
         )
+        if config.benchmark not in JUDGED:
+            return report
+        windows = (window for prediction in said for window in prediction.windows)
+        return replace(report, rule=f"{report.rule}; {judged_by(config.judge, windows)}")
     except InputError as error:
         if error.record is None or error.file:
             raise
@@ -120,10 +125,16 @@ def run_policy(
         clip=ClipSpec(data.frames, data.sound, data.interval, data.turn_frames, data.context),
     )
     skipped += unread
+    if config.benchmark in JUDGED:
+        _warn(config, dialogues)
     if data.reopen:
         dialogues = [dialogue.reopened() for dialogue in dialogues]
-    policy = Policy.load(
-        config.policy.checkpoint, dtype=config.policy.dtype, max_pixels=data.max_pixels
+    policy, placement = load_sampler(
+        config.policy.checkpoint,
+        dtype=config.policy.dtype,
+        param_dtype=config.policy.param_dtype,
+        max_pixels=data.max_pixels,
+        mesh=config.mesh,
     )
     if config.control == "forced":
         if config.policy.replies != "plain":
@@ -136,7 +147,7 @@ def run_policy(
         dialogues,
         path,
         decoding=Decoding(
-            sampling=_sampling(decoding),
+            sampling=Sampling.of(decoding),
             new_tokens=decoding.max_new_tokens,
             batch_size=decoding.batch_size,
             seed=decoding.seed,
@@ -148,14 +159,17 @@ def run_policy(
         meter=meter,
         replies=config.policy.replies,
         cache=open_cache(data.cache_dir, data.cache_gb),
+        placement=placement,
     )
+
+
+def _warn(config: ConfigDict, dialogues: Sequence[Dialogue]) -> None:
+    """Before hours of decoding: the report will say the same."""
+    answers = (window.answer for dialogue in dialogues for window in dialogue.windows)
+    warning = misplaced_rule(config.judge.kind, answers)
+    if warning:
+        print(f"evaluate: WARNING: {warning}", file=sys.stderr)
 
 
 def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.is_file() else []
-
-
-def _sampling(decoding: ConfigDict) -> Sampling:
-    if decoding.temperature == 0:
-        return Sampling(greedy=True)
-    return Sampling(temperature=decoding.temperature, top_k=decoding.top_k, top_p=decoding.top_p)
