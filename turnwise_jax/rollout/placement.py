@@ -1,4 +1,4 @@
-"""Where a batch lives on a mesh: rows split over ``data`` and ``fsdp``, all else whole.
+"""Meshes, and where a batch lives on one: rows split over ``data`` and ``fsdp``, all else whole.
 
 Each process holds its own rows as NumPy arrays. Together, in the order of the mesh, they are the
 rows of the global arrays that compiled functions take and give. With one process that is all of
