@@ -31,8 +31,9 @@ lint: $(VENV)/.test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+# By files in two processes: what one file compiles stays with it.
 test: lint
-	$(VENV)/bin/python -m pytest --ignore=tests/parity
+	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --ignore=tests/parity
 
 # Comparisons with transformers' own models; needs torch (CPU is enough).
 parity: $(VENV)/.parity

@@ -50,6 +50,7 @@ setup(
             "safetensors>=0.5",
             "libtpu>=0.0.30",
             "pytest>=8",
+            "pytest-xdist>=3.6",
             "ruff>=0.9",
             "mypy>=1.14",
             "dashscope>=1.20",

@@ -42,7 +42,7 @@ def read_data(config: ConfigDict, policy: Policy) -> Data:
 
     Raises:
       InputError: a file that cannot be read; under ``on_bad_record="raise"``, also a bad record or
-        a medium that cannot be opened; a share to hold out that leaves either part empty.
+        a medium that cannot be opened; a share to hold out that leaves none to train on.
     """
     fields = config.data
     dialogues, skipped = load_dialogues(
@@ -89,12 +89,10 @@ def is_held_out(name: str, share: float) -> bool:
 
 
 def _check_parts(data: Data, share: float) -> None:
-    total = len(data.dialogues) + len(data.held_out)
-    if total and not (data.dialogues and data.held_out):
-        part = "none" if data.dialogues else "all"
-        way = "raise" if data.dialogues else "lower"
+    if data.held_out and not data.dialogues:
         raise InputError(
-            f"{share:g} holds out {part} of {total} usable records; {way} it, or set it to 0",
+            f"{share:g} holds out all of {len(data.held_out)} usable records; lower it, or set it "
+            "to 0",
             field="data.held_out",
         )
 

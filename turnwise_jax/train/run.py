@@ -89,6 +89,7 @@ def _train(config: ConfigDict, directory: Path, hosts: Hosts) -> bool:
     data = read_data(config, policy)
     if hosts.main:
         _warn_of_judge(config, data)
+        _warn_of_no_held_out(config, data)
     run = build(config, directory, layout, policy, data, hosts)
     policy = without_params(policy)
     try:
@@ -124,6 +125,15 @@ def _warn_of_judge(config: ConfigDict, data: Data) -> None:
     answers = (window.answer for dialogue in data.dialogues for window in dialogue.windows)
     if warning := misplaced_rule(config.judge.kind, answers):
         print(f"train: WARNING: {warning}", file=sys.stderr, flush=True)
+
+
+def _warn_of_no_held_out(config: ConfigDict, data: Data) -> None:
+    """Say before the first step that a share was to be held out and few records hold none."""
+    share = config.data.get("held_out", 0)
+    if share and not data.held_out:
+        total = len(data.dialogues)
+        line = f"data.held_out={share:g} holds out none of {total} records: no held-out loss"
+        print(f"train: WARNING: {line}", file=sys.stderr, flush=True)
 
 
 def check_features(config: ConfigDict, params: nnx.State) -> None:
