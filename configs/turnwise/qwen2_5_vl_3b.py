@@ -11,7 +11,7 @@ top-k 10, AdamW at 1e-6, no KL, vision tower frozen, alpha warmed up over a tent
 clip 0.2, dual clip 3, eq. 1 judged by gpt-oss-20b. Where it is silent, MMDuet2's recipe: constant
 learning rate, weight decay 0.01, gradient clip 1.0, 100 new tokens a turn, unshuffled, at most 128
 tokens a frame.
-Hardware: v5e:2x4 (8 chips) with --config.mesh.fsdp=8, 12.3 of 15.75 GiB a chip as compiled ahead of
+Hardware: v5e:2x4 (8 chips) with --config.mesh.fsdp=8, 12.5 of 15.75 GiB a chip as compiled ahead of
 time (docs/compile.md). Not timed on a TPU.
 Expected (paper): reward about 0.71 over the last 50 updates.
 """
