@@ -129,7 +129,7 @@ def _warn_of_judge(config: ConfigDict, data: Data) -> None:
 
 def _warn_of_no_held_out(config: ConfigDict, data: Data) -> None:
     """Say before the first step that a share was to be held out and few records hold none."""
-    share = config.data.get("held_out", 0)
+    share = config.data.held_out if "held_out" in config.data else 0.0
     if share and not data.held_out:
         total = len(data.dialogues)
         line = f"data.held_out={share:g} holds out none of {total} records: no held-out loss"
